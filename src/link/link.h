@@ -1,0 +1,38 @@
+// Link: moves frames between devices. A cable, with one method for each end and one for time.
+//
+// A frame is a RoCEv2 packet with the IP and UDP headers that it has on the wire. Links know
+// nothing of what is in it. Loss, delay and capture are decorators around a link.
+//
+// Threads  owned by the device's owner
+#pragma once
+#include <span>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "wire/datagram.h"
+
+namespace softhca::link {
+
+struct Frame {
+  wire::Datagram datagram;
+  ConstBytes bytes;  // UDP payload: BTH ... ICRC. Not owned.
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Offers frames in order, takes as many as it can now and says how many. Their bytes are copied
+  // or gone when this returns. A frame that the host's stack refuses for good (no route) counts as
+  // taken: it is lost, as on a cable. Frames that were not taken leave no trace.
+  virtual std::size_t send(std::span<const Frame> frames, Time now) = 0;
+
+  // Frames that have arrived by `now`, at most out.size(). Their bytes stay valid until the next
+  // call of this method.
+  virtual std::size_t receive(std::span<Frame> out, Time now) = 0;
+
+  // When a frame that is already under way arrives; never() if none is or nobody can know.
+  virtual Time next_arrival() const = 0;
+};
+
+}  // namespace softhca::link

@@ -1,0 +1,75 @@
+// Reason: why something was refused. One table for the whole product.
+//
+// Every error completion, NAK, failed call and asynchronous event carries one. Its number is the
+// completion's vendor_err, so it shows in the program's own log; `softhca explain N` tells the
+// rest. Numbers are for ever: they appear in other people's logs. Add, never renumber.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace softhca::trace {
+
+// Who said no.
+enum class Checker : std::uint8_t { Driver, Kernel, Nic, Iommu, Pcie, Transport, Peer, Host };
+
+enum class ReasonId : std::uint16_t {
+  None = 0,
+  // The NIC's key table, byte-exact.
+  KeyUnknown = 1, KeyStale = 2, KeyOtherDomain = 3, RightMissing = 4, OutOfBounds = 5,
+  AddressWraps = 6, QpRightMissing = 7,
+  // The bus and the IOMMU, page-exact.
+  IommuNotMapped = 20, IommuNoRead = 21, IommuNoWrite = 22, IommuBadAddress = 23,
+  BusMasterOff = 24,
+  // The frames behind the mapping.
+  FrameGone = 30, FrameProtected = 31, FrameReplaced = 32,
+  // Work requests.
+  WqeMalformed = 40, TooManySges = 41, InlineTooLong = 42, MessageTooLong = 43,
+  OpcodeNotSupported = 44, QueueFull = 45, QpNotReady = 46, Flushed = 47,
+  // The transport.
+  ReceiveTooSmall = 60, NoReceivePosted = 61, RnrRetriesSpent = 62, RetriesSpent = 63,
+  RemoteAccess = 64, RemoteInvalidRequest = 65, RemoteOperational = 66, SequenceError = 67,
+  UnexpectedOpcode = 68, LengthMismatch = 69, TooManyReads = 70, BadResponse = 71,
+  // Registration.
+  HoleInRange = 80, PageReadOnly = 81, MemlockExceeded = 82, BadAccessFlags = 83,
+  BadLength = 84, SpecialMapping = 85, KeysExhausted = 86, AddressesExhausted = 87,
+  PageOffsetDiffers = 88,
+  // Queue pairs, completion queues and their attributes.
+  BadTransition = 100, AttributeMissing = 101, AttributeNotAllowed = 102, MtuTooLarge = 103,
+  GidIndexUnset = 104, NoGrh = 105, GidFamilyDiffers = 106, AttributeOutOfRange = 107,
+  ObjectBusy = 108, CqOverrun = 109, LimitExceeded = 110, DestinationGidZero = 111,
+  // Device and port.
+  PortDown = 120, NoInterface = 121, UdpPortTaken = 122, NoRoute = 123, AssertionBroken = 124,
+};
+
+struct ReasonInfo {
+  ReasonId id;
+  std::string_view name;    // lower_case, as printed and in JSON
+  Checker checker;
+  std::string_view rule;    // one sentence: what has to hold
+  std::string_view remedy;  // one sentence: what to change
+};
+
+// One refusal with its particulars. What `object`, `address` and `length` are is said by the table
+// row's rule; 0 where they mean nothing.
+struct Reason {
+  ReasonId id = ReasonId::None;
+  std::uint32_t object = 0;   // key, QPN, CQN or index
+  std::uint64_t address = 0;  // the address asked for, in the address space that was checked
+  std::uint64_t length = 0;   // bytes asked for
+  std::uint64_t low = 0;      // where the permitted range starts (bounds), else 0
+  std::uint64_t high = 0;     // first byte behind it, else 0
+
+  explicit operator bool() const { return id != ReasonId::None; }
+  friend bool operator==(const Reason&, const Reason&) = default;
+};
+
+std::span<const ReasonInfo> reasons();
+const ReasonInfo* find_reason(ReasonId id);
+std::string_view checker_name(Checker checker);
+
+// "out_of_bounds (5, nic): …rule… key 0x1207 asked [0x…,+64) allowed [0x…,0x…). …remedy…"
+std::string reason_text(const Reason& reason);
+
+}  // namespace softhca::trace
