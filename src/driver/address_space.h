@@ -1,0 +1,34 @@
+// AddressSpace: what registration asks about a program's virtual memory.
+//
+// Live it is the kernel's own answer about this process; in a simulated host that of its machine.
+#pragma once
+#include <vector>
+
+#include "base/range.h"
+#include "pcie/port.h"
+#include "trace/reason.h"
+
+namespace softhca::driver {
+
+class AddressSpace {
+ public:
+  virtual ~AddressSpace() = default;
+
+  // May the program read, or write, all of it? Faults the pages in.
+  // FAILS WITH HoleInRange, PageReadOnly, SpecialMapping; address = first bad byte
+  virtual trace::Reason probe(Range<VirtSpace> range, bool write) = 0;
+
+  // The frames behind whole pages, in order. REQUIRES: page aligned, probe() gave None.
+  virtual std::vector<pcie::Span> frames(Range<VirtSpace> pages) = 0;
+};
+
+// Memory for queues, which driver and device share.
+class RingSource {
+ public:
+  virtual ~RingSource() = default;
+  // Zeroed, page aligned; empty when there is none.
+  virtual Bytes allocate(std::uint64_t bytes) = 0;
+  virtual void release(Bytes ring) = 0;
+};
+
+}  // namespace softhca::driver

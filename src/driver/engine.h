@@ -1,0 +1,111 @@
+// Engine: what kernel and provider do for one device: memory, keys, queues, progress.
+//
+// The same engine runs live (driver/live_device.h gives it a clock, a lock and a thread) and in a
+// simulated world. It is pure: time comes in as an argument, memory, bus and cable as parts.
+//
+// Threads     owned by one caller at a time; no locks inside (CompletionQueue::poll excepted)
+// Invariants  (1) every pin and mapping made here is undone when its object goes
+//             (2) an object with dependants is not destroyed (ObjectBusy)
+// See also    ARCHITECTURE.md, "The life of one RDMA WRITE"
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/result.h"
+#include "driver/attributes.h"
+#include "driver/completion_queue.h"
+#include "driver/queue_pair.h"
+
+namespace softhca::driver {
+
+struct EngineParts;  // driver/engine_parts.h: RAM, pins, IOMMU, bus, cable, tables
+struct EngineState;
+
+class Engine {
+ public:
+  explicit Engine(EngineParts parts);
+  ~Engine();
+
+  // Protection domains. FAILS WITH LimitExceeded; ObjectBusy
+  Result<std::uint32_t, trace::Reason> alloc_pd();
+  Result<void, trace::Reason> dealloc_pd(std::uint32_t pd);
+
+  // Registers [start, +length) under `io_address`, the address that peers and SGEs will use
+  // (usually the same number as start). FAILS WITH HoleInRange, PageReadOnly, MemlockExceeded,
+  // BadAccessFlags, BadLength, SpecialMapping, KeysExhausted, AddressesExhausted, PageOffsetDiffers
+  Result<Region, trace::Reason> register_memory(std::uint32_t pd, VirtAddr start,
+                                                std::uint64_t length, WireAddr io_address,
+                                                AccessFlags access, Time now);
+  Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
+
+  // The first region ever registered here, as an example for people.
+  struct RegionExample {
+    VirtAddr start;
+    BusAddr bus;  // of its first byte
+    std::uint64_t bytes{};
+    std::uint64_t pages{};
+    std::uint64_t leaves{};
+  };
+  std::optional<RegionExample> first_region() const;
+
+  // Completion queues. `events` hears completion and error events; may be null.
+  Result<CompletionQueue*, trace::Reason> create_cq(std::uint32_t entries, EventSink* events,
+                                                    Time now);
+  Result<void, trace::Reason> destroy_cq(CompletionQueue& cq, Time now);
+  // The next completion (or, solicited_only, the next solicited or failed one) raises an event.
+  void arm_cq(CompletionQueue& cq, bool solicited_only, Time now);
+
+  struct QueuePairSpec {
+    std::uint32_t pd{};
+    transport::QpType type = transport::QpType::Rc;
+    CompletionQueue* send_cq{};
+    CompletionQueue* receive_cq{};
+    QueueCapacity capacity;
+    bool signal_all{};
+    EventSink* events{};
+  };
+  // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges
+  Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
+  Result<void, trace::Reason> modify_qp(QueuePair& qp, const transport::QpAttributes& attributes,
+                                        transport::QpAttributeMask mask, Time now);
+  transport::QpAttributes query_qp(const QueuePair& qp) const;
+  Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
+
+  // Posts one work request and rings the doorbell when `more` is false.
+  // FAILS WITH QueueFull, QpNotReady, TooManySges, InlineTooLong, MessageTooLong, OpcodeNotSupported
+  Result<void, trace::Reason> post_send(QueuePair& qp, const SendRequest& request, bool more,
+                                        Time now);
+  Result<void, trace::Reason> post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
+                                           Time now);
+  // Rings the doorbells of what was posted with `more`.
+  void ring_send_doorbell(QueuePair& qp, Time now);
+  void ring_receive_doorbell(QueuePair& qp, Time now);
+
+  // Receives, runs timers, sends; does at most a budget's worth. True if it did anything.
+  bool progress(Time now);
+  // When progress is needed although nothing arrives. never() if not.
+  Time next_deadline() const;
+
+  // The port and its addresses; live they are refreshed from the interface.
+  void set_port(const PortAttributes& port, std::vector<GidEntry> gids);
+  const PortAttributes& port() const;
+  std::span<const GidEntry> gids() const;
+
+  // Stops the device as a broken one would: every queue pair to ERR, DeviceFatal to every sink.
+  void stop(const trace::Reason& why, Time now);
+  bool stopped() const;
+  void add_sink(EventSink& sink);     // hears device and port events
+  void remove_sink(EventSink& sink);
+
+  // Every reason that is a first cause goes here too (live: one line on stderr).
+  using ReasonListener = std::function<void(std::string_view what, const trace::Reason&)>;
+  void set_reason_listener(ReasonListener listener);
+
+ private:
+  std::unique_ptr<EngineState> state_;
+};
+
+}  // namespace softhca::driver

@@ -1,0 +1,38 @@
+// EngineParts: the machine that an engine drives, and its cable. OWNS nothing.
+#pragma once
+#include <functional>
+
+#include "base/result.h"
+#include "driver/address_space.h"
+#include "host/iommu.h"
+#include "host/iova.h"
+#include "host/pin.h"
+#include "host/ram.h"
+#include "host/root_port.h"
+#include "link/link.h"
+#include "nic/records.h"
+#include "pcie/config_space.h"
+#include "trace/journal.h"
+
+namespace softhca::driver {
+
+struct EngineParts {
+  host::Ram& ram;
+  host::Pins& pins;
+  host::Iommu& iommu;
+  host::IovaSpace& iova;
+  host::RootPort& port;
+  pcie::ConfigSpace& config;
+  AddressSpace& space;
+  RingSource& rings;
+  link::Link& link;
+  trace::Tracer& tracer;
+  nic::Tables tables;
+  std::uint32_t first_qpn{};
+  std::uint64_t seed{};
+  bool scatter{};  // map 4 KiB leaves in permuted order
+  // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
+  std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)> open_path;
+};
+
+}  // namespace softhca::driver

@@ -1,0 +1,200 @@
+// The engine's verbs on queue pairs: create, modify, query, destroy, post.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "base/assert.h"
+#include "driver/engine.h"
+#include "driver/engine_state.h"
+#include "transport/qp_state.h"
+
+namespace softhca::driver {
+
+using trace::Counter;
+using trace::Reason;
+using trace::ReasonId;
+using transport::QpAttribute;
+using transport::QpState;
+using transport::WorkOpcode;
+
+namespace {
+
+constexpr std::uint32_t round_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
+
+Reason check_capacity(const QueueCapacity& c) {
+  const auto over = [](std::uint32_t asked, std::uint32_t limit) {
+    return Reason{.id = ReasonId::LimitExceeded, .length = asked, .high = limit};
+  };
+  if (c.send_requests > nic::kMaxQueueEntries) return over(c.send_requests, nic::kMaxQueueEntries);
+  if (c.receive_requests > nic::kMaxQueueEntries) return over(c.receive_requests, nic::kMaxQueueEntries);
+  if (c.send_sges > nic::kMaxSges) return over(c.send_sges, nic::kMaxSges);
+  if (c.receive_sges > nic::kMaxSges) return over(c.receive_sges, nic::kMaxSges);
+  if (c.inline_bytes > nic::kMaxInlineBytes) return over(c.inline_bytes, nic::kMaxInlineBytes);
+  return {};
+}
+
+// What the request would be as a whole.
+std::uint64_t total_bytes(std::span<const Sge> sges) {
+  std::uint64_t sum = 0;
+  for (const Sge& s : sges) sum += s.length;
+  return sum;
+}
+
+std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
+  const auto bit = [](bool on, nic::WqeFlag flag) { return on ? static_cast<unsigned>(flag) : 0u; };
+  return static_cast<std::uint8_t>(bit(request.flags.has(SendFlag::Fence), nic::WqeFlag::Fence) |
+                                   bit(signal_all || request.flags.has(SendFlag::Signaled), nic::WqeFlag::Signaled) |
+                                   bit(request.flags.has(SendFlag::Solicited), nic::WqeFlag::Solicited) |
+                                   bit(request.flags.has(SendFlag::Inline), nic::WqeFlag::Inline));
+}
+
+std::uint32_t done_of(const std::uint32_t& cell) {
+  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(cell)).load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+QpState QueuePair::state() const { return static_cast<QpState>(done_of(record_->state)); }
+
+Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
+  EngineState& s = *state_;
+  if (spec.type != transport::QpType::Rc)
+    return Reason{.id = ReasonId::OpcodeNotSupported, .object = static_cast<std::uint32_t>(spec.type)};
+  if (const Reason bad = check_capacity(spec.capacity)) return bad;
+  QueueCapacity granted = spec.capacity;
+  granted.send_requests = std::bit_ceil(std::max(1u, granted.send_requests));
+  granted.receive_requests = std::bit_ceil(std::max(1u, granted.receive_requests));
+  granted.send_sges = std::max(1u, granted.send_sges);
+  granted.receive_sges = std::max(1u, granted.receive_sges);
+
+  std::unique_ptr<QueuePair> qp(new QueuePair);
+  qp->send_.slots = granted.send_requests;
+  qp->send_.stride = round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) +
+                              std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)), granted.inline_bytes), 64);
+  qp->receive_.slots = granted.receive_requests;
+  qp->receive_.stride = static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) + granted.receive_sges * sizeof(nic::Segment));
+  for (QueuePair::Ring* ring : {&qp->send_, &qp->receive_}) {
+    auto memory = s.registrations.add_ring(std::uint64_t{ring->slots} * ring->stride, now);
+    if (!memory) return memory.error();
+    ring->memory = std::move(*memory);
+  }
+  const auto qpn = s.device.take_qpn();
+  if (!qpn) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxQps};
+  qp->qpn_ = *qpn;
+  qp->pd_ = spec.pd;
+  qp->type_ = spec.type;
+  qp->capacity_ = granted;
+  qp->send_cq_ = spec.send_cq;
+  qp->receive_cq_ = spec.receive_cq;
+  qp->signal_all_ = spec.signal_all;
+  qp->events_ = spec.events;
+  qp->record_ = &s.parts.tables.qps[qpn->value - s.parts.first_qpn];
+  s.device.create_qp({.qpn = *qpn, .pd = spec.pd, .type = spec.type, .send_cqn = spec.send_cq->cqn(),
+                      .receive_cqn = spec.receive_cq->cqn(),
+                      .send = {qp->send_.memory.bus(), qp->send_.slots, qp->send_.stride, granted.send_sges},
+                      .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride, granted.receive_sges},
+                      .max_inline = granted.inline_bytes});
+  QueuePair* raw = qp.get();
+  s.qps.emplace(qpn->value, std::move(qp));
+  return raw;
+}
+
+Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
+  (void)now;
+  EngineState& s = *state_;
+  const wire::Qpn qpn = qp.qpn();
+  s.device.destroy_qp(qpn);
+  s.device.give_back_qpn(qpn);
+  qp.send_cq().forget(qpn);
+  qp.receive_cq().forget(qpn);
+  s.qps.erase(qpn.value);
+  return {};
+}
+
+transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
+  transport::QpAttributes out = qp.attributes_;
+  out.state = state_->device.qp_state(qp.qpn());
+  return out;
+}
+
+Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more, Time now) {
+  const QpState state = qp.state();
+  const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
+    return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
+  };
+  if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr) return refuse(ReasonId::QpNotReady);
+  if (request.opcode > WorkOpcode::Read) return refuse(ReasonId::OpcodeNotSupported);
+  if (request.sges.size() > qp.capacity_.send_sges) return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.send_sges);
+  const std::uint64_t bytes = total_bytes(request.sges);
+  if (bytes > nic::kMaxMessageBytes) return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
+  const bool is_inline = request.flags.has(SendFlag::Inline);
+  if (is_inline && (bytes > qp.capacity_.inline_bytes || request.opcode == WorkOpcode::Read))
+    return refuse(ReasonId::InlineTooLong, bytes, qp.capacity_.inline_bytes);
+  QueuePair::Ring& ring = qp.send_;
+  if (ring.posted - done_of(qp.record_->send_done) >= ring.slots) return refuse(ReasonId::QueueFull, 0, ring.slots);
+
+  nic::SendWqe wqe;
+  wqe.cookie = request.wr_id;
+  wqe.remote_address = request.remote_address;
+  wqe.rkey = request.rkey.value;
+  wqe.immediate = request.immediate;
+  wqe.index = ring.posted;
+  wqe.opcode = static_cast<std::uint8_t>(request.opcode);
+  wqe.flags = wqe_flags(request, qp.signal_all_);
+  const Bytes slot = ring.slot(ring.posted);
+  std::size_t at = sizeof wqe;
+  if (is_inline) {
+    wqe.inline_bytes = static_cast<std::uint32_t>(bytes);
+    for (const Sge& s : request.sges) {
+      // The program's own memory, read by the program's own call, as a provider would.
+      if (s.length != 0) std::memcpy(slot.data() + at, reinterpret_cast<const void*>(s.address), s.length);
+      at += s.length;
+    }
+    state_->parts.tracer.count(Counter::CpuCopies);
+    state_->parts.tracer.count(Counter::CpuCopyBytes, bytes);
+  } else {
+    wqe.segments = static_cast<std::uint16_t>(request.sges.size());
+    for (const Sge& s : request.sges) {
+      store_le(slot, at, nic::Segment{s.address, s.length, s.lkey});
+      at += sizeof(nic::Segment);
+    }
+  }
+  store_le(slot, 0, wqe);
+  ++ring.posted;
+  if (!more) ring_send_doorbell(qp, now);
+  return {};
+}
+
+Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more, Time now) {
+  const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
+    return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
+  };
+  if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
+  if (request.sges.size() > qp.capacity_.receive_sges) return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.receive_sges);
+  QueuePair::Ring& ring = qp.receive_;
+  if (ring.posted - done_of(qp.record_->receive_done) >= ring.slots) return refuse(ReasonId::QueueFull, 0, ring.slots);
+  const Bytes slot = ring.slot(ring.posted);
+  std::size_t at = sizeof(nic::ReceiveWqe);
+  for (const Sge& s : request.sges) {
+    store_le(slot, at, nic::Segment{s.address, s.length, s.lkey});
+    at += sizeof(nic::Segment);
+  }
+  store_le(slot, 0, nic::ReceiveWqe{request.wr_id, ring.posted, static_cast<std::uint32_t>(request.sges.size())});
+  ++ring.posted;
+  if (!more) ring_receive_doorbell(qp, now);
+  return {};
+}
+
+void Engine::ring_send_doorbell(QueuePair& qp, Time now) {
+  if (qp.send_.rung == qp.send_.posted) return;
+  qp.send_.rung = qp.send_.posted;
+  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Send, qp.qpn().value), qp.send_.posted, now);
+}
+
+void Engine::ring_receive_doorbell(QueuePair& qp, Time now) {
+  if (qp.receive_.rung == qp.receive_.posted) return;
+  qp.receive_.rung = qp.receive_.posted;
+  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Receive, qp.qpn().value), qp.receive_.posted, now);
+}
+
+}  // namespace softhca::driver

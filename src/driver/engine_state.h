@@ -1,0 +1,43 @@
+// EngineState: what an Engine holds. Private to driver/.
+#pragma once
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "driver/engine.h"
+#include "driver/engine_parts.h"
+#include "driver/registration.h"
+#include "nic/device.h"
+
+namespace softhca::driver {
+
+inline constexpr std::uint32_t kEventSlots = 16384;  // more than queues can have events pending
+
+struct EngineState {
+  explicit EngineState(const EngineParts& p);
+
+  EngineParts parts;
+  nic::Device device;
+  Registrations registrations;
+  RingMemory event_ring;
+  std::uint64_t events_read = 0;
+  std::vector<Time> interrupts;  // that arrive later (simulated costs)
+  FreeList pds;
+  std::unordered_set<std::uint32_t> pds_in_use;
+  std::unordered_map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;  // by CQN
+  std::unordered_map<std::uint32_t, std::unique_ptr<QueuePair>> qps;        // by QPN
+  PortAttributes port;
+  std::vector<GidEntry> gids;
+  std::vector<EventSink*> sinks;
+  Engine::ReasonListener listener;
+  bool stopped = false;
+
+  void on_interrupt(Time arrives_at, Time now);
+  void read_events();
+  void tell(std::string_view what, const trace::Reason& reason) const {
+    if (listener) listener(what, reason);
+  }
+};
+
+}  // namespace softhca::driver

@@ -1,0 +1,167 @@
+#include "driver/live_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <mutex>
+
+#include "driver/discovery.h"
+#include "driver/live_machine.h"
+#include "driver/service_thread.h"
+
+namespace softhca::driver {
+namespace {
+
+using trace::Counter;
+using trace::Reason;
+using trace::ReasonId;
+
+// Set when an assertion breaks anywhere; each device stops when it is next left.
+std::atomic<bool> g_broken{false};
+
+void on_assertion(const char* expression, const char* file, int line) {
+  g_broken.store(true);
+  std::fprintf(stderr, "softhca: internal error, the device stops: %s (%s:%d)\n", expression, file, line);
+}
+
+constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
+
+}  // namespace
+
+struct LiveDevice::Inside {
+  DeviceDescription description;
+  std::mutex lock;  // the device lock
+  std::unique_ptr<LiveMachine> machine;
+  ServiceThread thread;
+  std::vector<int> watched;
+
+  // Drives until there is nothing to do. REQUIRES: the lock is held.
+  Time drive_out();
+  void stop_if_broken();
+  void serve();  // starts the thread, or tells it of new descriptors
+};
+
+Time LiveDevice::Inside::drive_out() {
+  machine->tracer().count(Counter::Wakeups);
+  machine->udp().expect_any();
+  try {
+    for (int round = 0; round < kRoundsAtMost && machine->engine().progress(machine->now()); ++round) {
+    }
+  } catch (const AssertionFailed&) {
+  }
+  stop_if_broken();
+  return machine->engine().next_deadline();
+}
+
+void LiveDevice::Inside::stop_if_broken() {
+  if (!g_broken.load() || machine->engine().stopped()) return;
+  try {
+    machine->engine().stop({.id = ReasonId::AssertionBroken}, machine->now());
+  } catch (const AssertionFailed&) {
+  }
+}
+
+void LiveDevice::Inside::serve() {
+  if (!machine->is_listening()) return;
+  const std::vector<int> fds = machine->udp().fds();
+  if (!thread.is_running()) {
+    thread.start("softhca", {.now = [this] { return machine->now(); },
+                             .drive = [this] {
+                               const std::lock_guard owned(lock);
+                               return drive_out();
+                             }},
+                 fds);
+    watched = fds;
+  } else if (fds != watched) {
+    thread.watch(fds);
+    watched = fds;
+  }
+}
+
+// The devices that this process has open, by interface. Never destroyed: a program may use a
+// device until its last instruction.
+namespace {
+struct Registry {
+  std::mutex lock;
+  std::vector<std::pair<std::uint32_t, std::weak_ptr<LiveDevice>>> open;
+};
+Registry& registry() {
+  static Registry* const only = new Registry;
+  return *only;
+}
+}  // namespace
+
+Result<std::shared_ptr<LiveDevice>, Reason> LiveDevice::open(const DeviceDescription& which) {
+  set_assert_hook(on_assertion);
+  const std::lock_guard lock(registry().lock);
+  auto& open = registry().open;
+  std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
+  for (const auto& [index, weak] : open)
+    if (index == which.interface_index)
+      if (auto device = weak.lock()) return device;
+
+  const auto current = describe_interface(which);
+  if (!current) return Reason{.id = ReasonId::NoInterface, .object = which.interface_index};
+  auto machine = LiveMachine::open(*current);
+  if (!machine) return machine.error();
+  std::shared_ptr<LiveDevice> device(new LiveDevice(*current));
+  device->inside_->machine = std::move(*machine);
+  open.emplace_back(which.interface_index, device);
+  return device;
+}
+
+LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_unique<Inside>()) { inside_->description = which; }
+
+LiveDevice::~LiveDevice() { inside_->thread.stop(); }
+
+void LiveDevice::enter() { inside_->lock.lock(); }
+
+void LiveDevice::leave() {
+  Inside& in = *inside_;
+  in.stop_if_broken();
+  in.serve();
+  in.thread.need_by(in.machine->engine().next_deadline());
+  in.lock.unlock();
+}
+
+Engine& LiveDevice::engine() { return inside_->machine->engine(); }
+Time LiveDevice::now() const { return inside_->machine->now(); }
+
+bool LiveDevice::drive() {
+  Inside& in = *inside_;
+  const std::unique_lock owned(in.lock, std::try_to_lock);
+  if (!owned) return false;
+  const Time now = in.machine->now();
+  bool worked = false;
+  try {
+    worked = in.machine->engine().progress(now);
+  } catch (const AssertionFailed&) {
+  }
+  in.stop_if_broken();
+  in.thread.on_poll(!worked, now);
+  if (worked) in.thread.need_by(in.machine->engine().next_deadline());
+  return worked;
+}
+
+void LiveDevice::expect_sleep() {
+  const std::lock_guard owned(inside_->lock);
+  inside_->thread.drop_lease();
+}
+
+const DeviceDescription& LiveDevice::description() const { return inside_->description; }
+
+void LiveDevice::refresh_port() {
+  const auto current = describe_interface(inside_->description);
+  const Ownership owned(*this);
+  if (current) {
+    inside_->description = *current;
+    engine().set_port(current->port, current->gids);
+  } else {
+    PortAttributes port = engine().port();
+    port.state = PortState::Down;
+    port.down = {.id = ReasonId::NoInterface, .object = inside_->description.interface_index};
+    engine().set_port(port, {});
+  }
+}
+
+}  // namespace softhca::driver

@@ -1,0 +1,77 @@
+// LiveDevice: an engine of this process on a real interface; and the list of what could be opened.
+//
+// One per process and interface: every context that a program opens is a handle on it, and driving
+// one drives all. Verbs calls drive it inline; the service thread drives what nobody else drives
+// (passive targets, timers, armed channels) and sleeps otherwise.
+//
+// Threads     every method may be called by any thread. run() owns the device while it runs.
+// See also    ARCHITECTURE.md, "Who turns the crank"
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "driver/engine.h"
+
+namespace softhca::driver {
+
+// Devices of this network namespace in the order that programs see, after SOFTHCA_NETDEV.
+// Empty only if there is no interface at all.
+std::vector<DeviceDescription> list_devices();
+
+class LiveDevice {
+ public:
+  // Opens the device, or gives the handle on the one that this process has open already. The last
+  // handle closes it: thread joined, fds closed, memory unmapped. FAILS WITH NoInterface
+  static Result<std::shared_ptr<LiveDevice>, trace::Reason> open(const DeviceDescription& which);
+  ~LiveDevice();
+
+  // Runs call(Engine&, Time now) owning the device, then lets the device do what that made due.
+  // An assertion that breaks meanwhile stops the device and gives `broken`.
+  template <class Call>
+  auto run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time>;
+
+  // Drives the device once if nobody else is doing so: receives, timers, sends. What an empty
+  // poll_cq calls. True if it did anything.
+  bool drive();
+
+  // The program is about to wait on a completion channel: whoever drives from now on, it is not
+  // the program. What arming a completion queue calls.
+  void expect_sleep();
+
+  const DeviceDescription& description() const;
+  // Looks at the interface again: state, MTU, addresses.
+  void refresh_port();
+
+ private:
+  struct Inside;
+  explicit LiveDevice(const DeviceDescription& which);
+  void enter();  // takes the device lock
+  void leave();  // lets the device work, wakes the service thread if needed, gives the lock back
+  Engine& engine();
+  Time now() const;
+
+  std::unique_ptr<Inside> inside_;
+
+  friend struct Ownership;
+};
+
+// Holds the device for the length of a scope.
+struct Ownership {
+  LiveDevice& device;
+  explicit Ownership(LiveDevice& d) : device(d) { device.enter(); }
+  ~Ownership() { device.leave(); }
+  Ownership(const Ownership&) = delete;
+  Ownership& operator=(const Ownership&) = delete;
+};
+
+template <class Call>
+auto LiveDevice::run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
+  const Ownership owned(*this);
+  return call(engine(), now());
+}
+
+}  // namespace softhca::driver

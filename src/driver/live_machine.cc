@@ -1,0 +1,167 @@
+#include "driver/live_machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "os/append_file.h"
+#include "os/environment.h"
+#include "os/host_name.h"
+#include "os/random.h"
+#include "os/self.h"
+
+namespace softhca::driver {
+
+using trace::Reason;
+using trace::ReasonId;
+
+namespace {
+
+constexpr std::size_t kJournalEvents = std::size_t{1} << 20;  // 64 MiB, newest kept
+constexpr int kLinesAtMost = 20;  // on stderr, of one device
+
+host::RequesterId requester_id() { return {}; }
+
+void copy_text(char* into, std::size_t room, std::string_view text) {
+  const std::size_t count = std::min(room - 1, text.size());
+  std::memcpy(into, text.data(), count);
+}
+
+std::optional<os::PinBackend> backend_named(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  for (const os::PinBackend backend : {os::PinBackend::IoUring, os::PinBackend::Mlock, os::PinBackend::Counted})
+    if (*name == os::pin_backend_name(backend)) return backend;
+  return std::nullopt;
+}
+
+}  // namespace
+
+LiveSettings LiveSettings::from_environment() {
+  return {.strict = os::env_flag("SOFTHCA_STRICT").value_or(false),
+          .scatter = os::env_flag("SOFTHCA_SCATTER").value_or(false),
+          .quiet = os::env_flag("SOFTHCA_QUIET").value_or(false),
+          .pin = backend_named(os::env_text("SOFTHCA_PIN")),
+          .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
+          .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
+          .ledger = os::env_text("SOFTHCA_LEDGER").value_or("")};
+}
+
+Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
+  auto memory = os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
+  if (!memory) return Reason{.id = ReasonId::AddressesExhausted, .length = TableMemory::bytes_needed()};
+  auto copy = os::GuardedCopy::open();
+  if (!copy) return Reason{.id = ReasonId::AddressesExhausted};
+  const std::uint64_t seed = os::random_seed();
+  auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
+  if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
+  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, LiveSettings::from_environment(), std::move(*memory),
+                                                       std::move(*copy), std::move(*block)));
+  machine->build_engine(seed);
+  return machine;
+}
+
+LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
+                         os::GuardedCopy copy, local::QpnBlock block)
+    : settings_(std::move(settings)),
+      description_(which),
+      memory_(std::move(memory)),
+      tables_(memory_.bytes()),
+      journal_(settings_.trace.empty() ? nullptr : std::make_unique<trace::Journal>(kJournalEvents)),
+      tracer_(std::make_unique<trace::Tracer>(trace::Counters(tables_.counters()), journal_.get())),
+      copy_(std::move(copy)),
+      kernel_pins_(os::KernelPins::open(settings_.pin)),
+      ram_(host::Ram::of_process(copy_)),
+      pins_(&kernel_pins_, {.strict = settings_.strict, .memlock_limit = os::memlock_limit()}, *tracer_),
+      frames_(tables_.iommu()),
+      iommu_(frames_, requester_id(), *tracer_),
+      iova_(os::random_seed()),
+      port_({.ram = ram_, .iommu = iommu_, .iotlb = iotlb_, .config = config_, .tracer = *tracer_}),
+      block_(std::move(block)) {
+  ram_.own(rings_.reserved());
+  if (settings_.strict) ram_.go_by_frame(&pins_);
+  fill_header();
+}
+
+LiveMachine::~LiveMachine() { write_reports(); }
+
+void LiveMachine::fill_header() {
+  TableHeader& h = tables_.header();
+  h.pid = static_cast<std::int32_t>(os::own_pid());
+  copy_text(h.device, sizeof h.device, description_.name);
+  copy_text(h.interface, sizeof h.interface, description_.interface);
+  copy_text(h.program, sizeof h.program, os::own_name());
+  copy_text(h.pin_backend, sizeof h.pin_backend, os::pin_backend_name(kernel_pins_.backend()));
+  h.first_qpn = block_.first_qpn();
+}
+
+void LiveMachine::build_engine(std::uint64_t seed) {
+  udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
+  link::Link* cable = udp_.get();
+  if (!settings_.pcap.empty()) {
+    const std::int64_t start_ns = os::unix_time_ns() - clock_.now().ps / 1000;
+    auto pcap = link::PcapLink::open(*udp_, settings_.pcap, start_ns);
+    if (pcap) {
+      pcap_ = std::move(*pcap);
+      cable = pcap_.get();
+    } else {
+      std::fprintf(stderr, "softhca: cannot capture packets: %s (SOFTHCA_PCAP)\n", pcap.error().text.c_str());
+    }
+  }
+  engine_ = std::make_unique<Engine>(EngineParts{
+      .ram = ram_, .pins = pins_, .iommu = iommu_, .iova = iova_, .port = port_, .config = config_, .space = space_,
+      .rings = rings_, .link = *cable, .tracer = *tracer_, .tables = tables_.tables(), .first_qpn = block_.first_qpn(),
+      .seed = seed, .scatter = settings_.scatter,
+      .open_path = [this](const wire::Gid& source, wire::Qpn qpn) { return open_path(source, qpn); }});
+  engine_->set_port(description_.port, description_.gids);
+  engine_->set_reason_listener([this](std::string_view what, const Reason& reason) {
+    if (settings_.quiet || lines_told_ > kLinesAtMost) return;
+    if (lines_told_++ == kLinesAtMost) {
+      std::fputs("softhca: more refusals follow; they are not printed (see vendor_err and softhca explain)\n", stderr);
+      return;
+    }
+    std::fprintf(stderr, "softhca: %s: %.*s: %s\n", description_.name.c_str(), static_cast<int>(what.size()), what.data(),
+                 trace::reason_text(reason).c_str());
+  });
+}
+
+Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wire::Qpn qpn) {
+  const auto opened = udp_->open(source);
+  if (!opened) {
+    std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(), opened.error().text.c_str());
+    return Reason{.id = opened.error().reason};
+  }
+  listening_ = true;
+  return udp_->source_port_for(source, qpn);
+}
+
+std::string LiveMachine::ledger_line() {
+  const TableHeader& h = tables_.header();
+  std::string line = fmt::format(R"({{"pid":{},"program":"{}","device":"{}","interface":"{}","pin":"{}")", h.pid,
+                                 h.program, h.device, h.interface, h.pin_backend);
+  if (const auto example = engine_->first_region())
+    line += fmt::format(R"(,"first_region":{{"virtual":"{:#x}","bus":"{:#x}","bytes":{},"pages":{},"leaves":{}}})",
+                        example->start.value, example->bus.value, example->bytes, example->pages, example->leaves);
+  line += R"(,"counters":{)";
+  const char* comma = "";
+  for (const trace::CounterInfo& row : trace::kCounters) {
+    line += fmt::format(R"({}"{}":{})", comma, row.name, tracer_->counters().get(row.counter));
+    comma = ",";
+  }
+  return line + "}}\n";
+}
+
+void LiveMachine::write_reports() {
+  if (reported_) return;
+  reported_ = true;
+  const auto append = [](const std::string& path, const std::string& text) {
+    auto file = os::AppendFile::open(path, {});
+    if (!file || !file->append(std::as_bytes(std::span(text))))
+      std::fprintf(stderr, "softhca: cannot write %s\n", path.c_str());
+  };
+  if (!settings_.ledger.empty()) append(settings_.ledger, ledger_line());
+  if (journal_) append(fmt::format("{}.{}", settings_.trace, tables_.header().pid), trace::recording(*journal_, "monotonic, ps since the device was opened"));
+}
+
+}  // namespace softhca::driver

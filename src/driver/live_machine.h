@@ -1,0 +1,88 @@
+// LiveMachine: this process as a host with one device: memory, pins, IOMMU, bus, cable, engine.
+//
+// Put together in the order in which the parts need each other, and taken apart in the reverse.
+//
+// Threads  called with the device owned (LiveDevice)
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "driver/engine.h"
+#include "driver/engine_parts.h"
+#include "driver/live_memory.h"
+#include "driver/table_memory.h"
+#include "link/pcap_link.h"
+#include "link/udp_link.h"
+#include "os/clock.h"
+#include "os/guarded_copy.h"
+#include "os/kernel_pin.h"
+#include "os/shared_memory.h"
+
+namespace softhca::driver {
+
+// SOFTHCA_* variables that a machine obeys.
+struct LiveSettings {
+  bool strict{};
+  bool scatter{};
+  bool quiet{};
+  std::optional<os::PinBackend> pin;  // nothing: the best that works
+  std::string pcap;                   // file names; "": none
+  std::string trace;
+  std::string ledger;
+
+  static LiveSettings from_environment();
+};
+
+class LiveMachine {
+ public:
+  // FAILS WITH NoInterface (gone), AddressesExhausted (no memory for tables), LimitExceeded (QPNs)
+  static Result<std::unique_ptr<LiveMachine>, trace::Reason> open(const DeviceDescription& which);
+  ~LiveMachine();
+
+  Engine& engine() { return *engine_; }
+  link::UdpLink& udp() { return *udp_; }
+  Time now() const { return clock_.now(); }
+  trace::Tracer& tracer() { return *tracer_; }
+  // Addresses are open: there is something to listen to.
+  bool is_listening() const { return listening_; }
+  // Appends what the chain did to the ledger file and writes the trace, if asked for. Once.
+  void write_reports();
+
+ private:
+  LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory, os::GuardedCopy copy,
+              local::QpnBlock block);
+  Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
+  void build_engine(std::uint64_t seed);
+  void fill_header();
+  std::string ledger_line();
+
+  LiveSettings settings_;
+  DeviceDescription description_;
+  os::Clock clock_;
+  os::SharedMemory memory_;
+  TableMemory tables_;
+  std::unique_ptr<trace::Journal> journal_;  // null: not recording
+  std::unique_ptr<trace::Tracer> tracer_;
+  os::GuardedCopy copy_;
+  os::KernelPins kernel_pins_;
+  ProcessSpace space_;
+  ProcessRings rings_;
+  host::Ram ram_;
+  host::Pins pins_;
+  host::TableFrames frames_;
+  host::Iommu iommu_;
+  host::IovaSpace iova_;
+  host::Iotlb iotlb_;
+  pcie::ConfigSpace config_;
+  host::RootPort port_;
+  local::QpnBlock block_;
+  std::unique_ptr<link::UdpLink> udp_;
+  std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
+  std::unique_ptr<Engine> engine_;
+  bool listening_ = false;
+  bool reported_ = false;
+  int lines_told_ = 0;
+};
+
+}  // namespace softhca::driver

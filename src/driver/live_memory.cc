@@ -1,0 +1,68 @@
+#include "driver/live_memory.h"
+
+#include "os/page_access.h"
+#include "os/reserved_memory.h"
+
+namespace softhca::driver {
+
+using trace::Reason;
+using trace::ReasonId;
+
+Reason ProcessSpace::probe(Range<VirtSpace> range, bool write) {
+  const auto answer = os::probe(range, write);
+  if (answer) return {};
+  const os::BadPage& bad = answer.error();
+  ReasonId id = ReasonId::HoleInRange;
+  switch (bad.fault) {
+    case os::PageFault::Hole: id = ReasonId::HoleInRange; break;
+    case os::PageFault::NoAccess:
+    case os::PageFault::ReadOnly: id = ReasonId::PageReadOnly; break;
+    case os::PageFault::Special: id = ReasonId::SpecialMapping; break;
+    case os::PageFault::OutOfMemory: id = ReasonId::OutOfMemory; break;
+  }
+  return {.id = id, .address = bad.page.value, .length = range.length, .low = range.start.value,
+          .high = range.start.value + range.length};
+}
+
+std::vector<pcie::Span> ProcessSpace::frames(Range<VirtSpace> pages) {
+  return {{PhysAddr{pages.start.value}, pages.length}};
+}
+
+ProcessRings::ProcessRings() : memory_(os::reserve_memory()) {
+  if (!memory_.empty()) free_.emplace(0, memory_.size());
+}
+
+ProcessRings::~ProcessRings() { os::release_reserved(memory_); }
+
+Range<PhysSpace> ProcessRings::reserved() const {
+  return {{reinterpret_cast<std::uint64_t>(memory_.data())}, memory_.size()};
+}
+
+Bytes ProcessRings::allocate(std::uint64_t bytes) {
+  for (auto stretch = free_.begin(); stretch != free_.end(); ++stretch) {
+    const auto [at, length] = *stretch;
+    if (length < bytes) continue;
+    free_.erase(stretch);
+    if (length > bytes) free_.emplace(at + bytes, length - bytes);
+    return memory_.subspan(at, bytes);
+  }
+  return {};
+}
+
+void ProcessRings::release(Bytes ring) {
+  os::discard_pages(ring);  // they read as zeros again
+  std::uint64_t at = static_cast<std::uint64_t>(ring.data() - memory_.data());
+  std::uint64_t length = ring.size();
+  auto next = free_.lower_bound(at);
+  if (next != free_.end() && next->first == at + length) {
+    length += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == at) {
+    std::prev(next)->second += length;
+    return;
+  }
+  free_.emplace(at, length);
+}
+
+}  // namespace softhca::driver

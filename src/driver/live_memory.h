@@ -1,0 +1,34 @@
+// The memory of this process, as an engine wants to see it: AddressSpace and RingSource.
+#pragma once
+#include <cstdint>
+#include <map>
+
+#include "driver/address_space.h"
+
+namespace softhca::driver {
+
+// A frame is a page of this process; the kernel answers about access.
+class ProcessSpace final : public AddressSpace {
+ public:
+  trace::Reason probe(Range<VirtSpace> range, bool write) override;
+  std::vector<pcie::Span> frames(Range<VirtSpace> pages) override;
+};
+
+// Rings out of one stretch of reserved memory, so that the bus can tell them from the program's.
+class ProcessRings final : public RingSource {
+ public:
+  ProcessRings();  // reserves address space; memory is taken as rings are used
+  ~ProcessRings() override;
+  ProcessRings(const ProcessRings&) = delete;
+  ProcessRings& operator=(const ProcessRings&) = delete;
+
+  Bytes allocate(std::uint64_t bytes) override;
+  void release(Bytes ring) override;
+  Range<PhysSpace> reserved() const;
+
+ private:
+  Bytes memory_;  // empty if nothing could be reserved
+  std::map<std::uint64_t, std::uint64_t> free_;  // offset -> bytes, no two touch
+};
+
+}  // namespace softhca::driver

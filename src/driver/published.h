@@ -1,0 +1,49 @@
+// Published: what other processes may read of a device without asking it.
+//
+// Each open device keeps its tables in one memfd named "softhca:<device>"; any process of the same
+// user finds it under /proc/<pid>/fd and maps it read-only. Records are pointer-free, so that this
+// works for a process that is stopped, and leaves nothing behind one that is killed.
+//
+// See also  ARCHITECTURE.md, "Tables"; cli/command_stat.cc
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "driver/attributes.h"
+#include "trace/counters.h"
+
+namespace softhca::driver {
+
+struct PublishedQp {
+  wire::Qpn qpn;
+  wire::Qpn dest_qpn;
+  transport::QpState state{};
+  std::uint32_t pd{};
+  wire::Gid destination;
+  std::uint32_t path_mtu_bytes{};
+};
+
+struct PublishedRegion {
+  wire::Key key;
+  std::uint32_t pd{};
+  std::uint32_t access{};  // as ibv_access_flags
+  WireAddr io_address;
+  std::uint64_t length{};
+};
+
+struct PublishedDevice {
+  std::int32_t pid{};
+  std::string program;  // comm
+  std::string device;
+  std::string interface;
+  std::string pin_backend;  // "io_uring", "mlock", "counted"
+  std::vector<std::uint64_t> counters;  // by trace::Counter
+  std::vector<PublishedQp> qps;
+  std::vector<PublishedRegion> regions;
+};
+
+// Every open device of every process that this user may look at.
+std::vector<PublishedDevice> published_devices();
+
+}  // namespace softhca::driver

@@ -1,0 +1,72 @@
+// Registrations: check access, pin, choose bus addresses, map in the IOMMU, write the key entry.
+//
+// Each step can fail and is undone if a later one does. The same code serves the program's buffers
+// and the rings that driver and device share.
+//
+// Threads     called with the device owned
+// Invariants  what is still registered when this object goes is undone by it
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/prng.h"
+#include "base/result.h"
+#include "driver/attributes.h"
+#include "driver/engine.h"
+#include "driver/engine_parts.h"
+#include "driver/ring_memory.h"
+#include "nic/key_table.h"
+
+namespace softhca::driver {
+
+class Registrations {
+ public:
+  // OWNS nothing.
+  Registrations(const EngineParts& parts, nic::KeyTable& keys);
+  ~Registrations();
+  Registrations(const Registrations&) = delete;
+  Registrations& operator=(const Registrations&) = delete;
+
+  struct Request {
+    std::uint32_t pd{};
+    Range<VirtSpace> buffer;
+    WireAddr io_address;
+    AccessFlags access;
+  };
+  // FAILS WITH what Engine::register_memory says.
+  Result<Region, trace::Reason> add(const Request& request, Time now);
+  // FAILS WITH KeyUnknown
+  Result<void, trace::Reason> remove(wire::Key key, Time now);
+
+  // A ring of `bytes` zeroed bytes, mapped for device reads and writes.
+  Result<RingMemory, trace::Reason> add_ring(std::uint64_t bytes, Time now);
+
+  const std::optional<Engine::RegionExample>& first() const { return first_; }
+  std::size_t count() const { return regions_.size(); }
+  bool uses_pd(std::uint32_t pd) const;
+
+ private:
+  struct Held {
+    Request request;
+    std::vector<host::PinId> pins;
+    BusAddr bus;               // of the first page
+    std::uint64_t bus_bytes{};
+    std::vector<std::uint64_t> pages;  // scattered: bus address of each virtual page
+  };
+
+  static trace::Reason check_request(const Request& request);
+  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region, Time now);
+  trace::Reason map_contiguous(const std::vector<pcie::Span>& frames, Held& held, Time now);
+  trace::Reason map_scattered(const std::vector<pcie::Span>& frames, Held& held, Time now);
+  void undo(Held& held, Time now);
+
+  EngineParts parts_;
+  nic::KeyTable& keys_;
+  Prng prng_;
+  std::unordered_map<std::uint32_t, Held> regions_;  // by key
+  std::optional<Engine::RegionExample> first_;
+};
+
+}  // namespace softhca::driver

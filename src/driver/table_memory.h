@@ -1,0 +1,66 @@
+// TableMemory: the tables of a device in one stretch of memory that other processes may map.
+//
+// Layout: a header, then sections at offsets that the header names. Sparse: only what is used
+// takes pages.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "nic/limits.h"
+#include "nic/records.h"
+#include "trace/counters.h"
+
+namespace softhca::driver {
+
+inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
+inline constexpr std::uint32_t kTableVersion = 1;
+inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
+
+struct TableHeader {
+  char magic[8]{};
+  std::uint32_t version{};
+  std::int32_t pid{};
+  char device[32]{};
+  char interface[16]{};
+  char program[16]{};
+  char pin_backend[16]{};
+  std::uint32_t counters{};  // how many of each
+  std::uint32_t keys{};
+  std::uint32_t qps{};
+  std::uint32_t first_qpn{};
+  std::uint64_t counters_at{};  // offsets in bytes
+  std::uint64_t keys_at{};
+  std::uint64_t qps_at{};
+  std::uint64_t translations_at{};
+  std::uint64_t iommu_at{};
+  std::uint64_t end_at{};
+};
+static_assert(sizeof(TableHeader) == 160);
+
+class TableMemory {
+ public:
+  static constexpr std::uint64_t kTranslations = std::uint64_t{1} << 24;  // 64 GiB of scattered pages
+  static constexpr std::uint64_t kIommuBytes = std::uint64_t{256} << 20;  // tables of 128 GiB in 4 KiB leaves
+
+  // What it takes in all.
+  static std::uint64_t bytes_needed();
+
+  // Lays zeroed memory out. OWNS nothing. REQUIRES: bytes_needed() of it, page aligned.
+  explicit TableMemory(Bytes memory);
+
+  TableHeader& header() { return *reinterpret_cast<TableHeader*>(memory_.data()); }
+  std::span<std::uint64_t> counters();
+  nic::Tables tables();
+  Bytes iommu();
+
+ private:
+  Bytes memory_;
+};
+
+// A section of somebody's tables; empty if the header does not describe one that fits. Every
+// number in it is checked: it is another process's memory.
+bool is_table_memory(ConstBytes memory, TableHeader& header);
+
+}  // namespace softhca::driver

@@ -1,0 +1,251 @@
+#include "nic/device.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace softhca::nic {
+
+using trace::Counter;
+using trace::EventKind;
+using trace::ReasonId;
+using transport::QpState;
+using transport::Status;
+
+Device::Device(const Parts& parts)
+    : tracer_(parts.tracer),
+      link_(parts.link),
+      interrupts_(parts.interrupts),
+      tables_(parts.tables),
+      keys_(parts.tables),
+      memory_(parts.memory, keys_, parts.tracer),
+      first_qpn_(parts.first_qpn),
+      qpns_(parts.first_qpn, static_cast<std::uint32_t>(parts.tables.qps.size()), parts.qpn_start),
+      slots_(parts.tables.qps.size()),
+      frames_(kFrames * kFrameBytes) {}
+
+Device::Slot* Device::find(wire::Qpn qpn) {
+  return const_cast<Slot*>(std::as_const(*this).find(qpn));
+}
+
+const Device::Slot* Device::find(wire::Qpn qpn) const {
+  const std::uint32_t index = qpn.value - first_qpn_;
+  if (index >= slots_.size() || slots_[index].qp == nullptr) return nullptr;
+  return &slots_[index];
+}
+
+void Device::create_cq(std::uint32_t cqn, RingPlace ring) { cqs_.emplace(cqn, CompletionQueue(cqn, ring)); }
+void Device::destroy_cq(std::uint32_t cqn) { cqs_.erase(cqn); }
+
+std::optional<wire::Qpn> Device::take_qpn() {
+  const auto number = qpns_.take();
+  if (!number) return std::nullopt;
+  return wire::Qpn{*number};
+}
+void Device::give_back_qpn(wire::Qpn qpn) { qpns_.give_back(qpn.value); }
+
+void Device::create_qp(const QpContext& context) {
+  const std::uint32_t index = context.qpn.value - first_qpn_;
+  ASSERT(index < slots_.size() && slots_[index].qp == nullptr);
+  Slot& slot = slots_[index];
+  slot = {};
+  slot.qp = std::make_unique<QueuePair>(context, memory_, tracer_);
+  used_slots_.push_back(index);
+  QpRecord& record = tables_.qps[index];
+  record = {.qpn = context.qpn.value, .type = static_cast<std::uint32_t>(context.type), .pd = context.pd,
+            .generation = record.generation + 1};
+}
+
+void Device::destroy_qp(wire::Qpn qpn) {
+  Slot* slot = find(qpn);
+  ASSERT(slot != nullptr);
+  const std::uint32_t index = qpn.value - first_qpn_;
+  tables_.qps[index] = {.generation = tables_.qps[index].generation};
+  std::erase(active_, index);
+  std::erase(used_slots_, index);
+  std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
+  *slot = {};
+}
+
+void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes, QpState to,
+                       const wire::Datagram& path, Time now) {
+  Slot* slot = find(qpn);
+  ASSERT(slot != nullptr);
+  QueuePair& qp = *slot->qp;
+  const QpState from = qp.state();
+  switch (to) {
+    case QpState::Reset:
+      qp.to_reset();
+      slot->failure_told = false;
+      slot->requester_seen = {};
+      slot->responder_seen = {};
+      break;
+    case QpState::Rtr: qp.to_rtr(attributes, path); break;
+    case QpState::Rts:
+      if (from == QpState::Rtr) qp.to_rts(attributes);
+      else qp.update(attributes), qp.set_state(to);
+      break;
+    case QpState::Error: qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now); break;
+    default: qp.update(attributes); qp.set_state(to);
+  }
+  QpRecord& record = tables_.qps[qpn.value - first_qpn_];
+  record.access = attributes.access_flags;
+  record.dest_qpn = attributes.dest_qpn.value;
+  record.path_mtu = attributes.path_mtu_bytes;
+  std::memcpy(record.destination, attributes.address.destination.bytes.data(), sizeof record.destination);
+  if (from != to) tracer_.emit(EventKind::QpState, now, qpn.value, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
+  after_work(*slot, now);
+}
+
+QpState Device::qp_state(wire::Qpn qpn) const {
+  const Slot* slot = find(qpn);
+  ASSERT(slot != nullptr);
+  return slot->qp->state();
+}
+
+void Device::stop(const trace::Reason& why, Time now) {
+  for (const std::uint32_t index : used_slots_) {
+    Slot& slot = slots_[index];
+    if (slot.qp->state() == QpState::Reset) continue;
+    slot.failure_told = true;
+    slot.qp->enter_error(Status::Flushed, why, now);
+    after_work(slot, now);
+  }
+}
+
+void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
+  const std::uint64_t number = offset / 8;
+  const auto doorbell = static_cast<Doorbell>(number & 3);
+  const auto object = static_cast<std::uint32_t>(number >> 2);
+  if (doorbell == Doorbell::ArmCq) {
+    const auto cq = cqs_.find(object);
+    if (cq == cqs_.end()) return;
+    tracer_.count(Counter::Doorbells);
+    cq->second.arm(value == 1 ? CompletionQueue::Armed::Any : CompletionQueue::Armed::Solicited);
+    return;
+  }
+  Slot* slot = find({object});
+  if (slot == nullptr) return;
+  if (doorbell == Doorbell::Send) slot->qp->on_send_doorbell(static_cast<std::uint32_t>(value), now);
+  else slot->qp->on_receive_doorbell(static_cast<std::uint32_t>(value), now);
+  after_work(*slot, now);
+  if (doorbell == Doorbell::Send) transmit(now);
+}
+
+// Whatever a queue pair came to: completions, failures, timers, its turn to send.
+void Device::after_work(Slot& slot, Time now) {
+  QueuePair& qp = *slot.qp;
+  const auto drain = [&] {
+    while (const auto pending = qp.poll_completion(now)) {
+      const auto status = static_cast<Status>(pending->cqe.status);
+      const bool failed = status != Status::Success && status != Status::Flushed;
+      if (qp.ready_at() > now) later_.push_back({qp.ready_at(), *pending});
+      else write_cqe(*pending, now);
+      if (failed && qp.state() != QpState::Error) {
+        on_failure(slot, {.id = static_cast<ReasonId>(pending->cqe.reason), .object = qp.context().qpn.value});
+        qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+      }
+    }
+  };
+  drain();
+  if (const auto failure = qp.poll_failure()) {
+    on_failure(slot, failure->reason);
+    if (qp.state() != QpState::Error) qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+    drain();
+    using transport::ResponderEvent;
+    if (failure->event != ResponderEvent::None)
+      raise_event(failure->event == ResponderEvent::AccessError    ? EqeKind::QpAccessError
+                  : failure->event == ResponderEvent::RequestError ? EqeKind::QpRequestError
+                                                                   : EqeKind::QpFatal,
+                  qp.context().qpn.value, failure->reason.id, now);
+  }
+  count_transport(slot);
+  timers_at_ = earlier(timers_at_, qp.next_deadline());
+  activate(slot);
+  publish(slot);
+}
+
+void Device::publish(Slot& slot) {
+  const QueuePair& qp = *slot.qp;
+  QpRecord& record = tables_.qps[qp.context().qpn.value - first_qpn_];
+  const auto store = [](std::uint32_t& cell, std::uint32_t value) {
+    std::atomic_ref<std::uint32_t>(cell).store(value, std::memory_order_release);
+  };
+  store(record.state, static_cast<std::uint32_t>(qp.state()));
+  store(record.send_done, qp.send_done());
+  store(record.receive_done, qp.receive_done());
+}
+
+void Device::on_failure(Slot& slot, const trace::Reason& reason) {
+  tracer_.emit(reason, Time{0});
+  if (slot.failure_told || reason.id == ReasonId::Flushed) return;
+  slot.failure_told = true;
+  if (on_failure_) on_failure_(slot.qp->context().qpn, reason);
+}
+
+void Device::write_cqe(const PendingCqe& pending, Time now) {
+  const auto found = cqs_.find(pending.cqn);
+  if (found == cqs_.end() || found->second.failed()) return;
+  CompletionQueue& cq = found->second;
+  const CompletionQueue::Written written = cq.write(pending.cqe, memory_, now);
+  if (written.full || !written.outcome) return fail_cq(cq, now);
+  tracer_.count(Counter::CqesWritten);
+  tracer_.emit(EventKind::Cqe, now, pending.cqn, pending.cqe.qpn, pending.cqe.work, pending.cqe.status, pending.cqe.byte_count);
+  if (written.wants_event) raise_event(EqeKind::Completion, cq.cqn(), ReasonId::None, now);
+}
+
+// C36: a completion queue that overruns fails, and with it every queue pair that uses it.
+void Device::fail_cq(CompletionQueue& cq, Time now) {
+  cq.set_failed();
+  raise_event(EqeKind::CqError, cq.cqn(), ReasonId::CqOverrun, now);
+  for (const std::uint32_t index : std::vector<std::uint32_t>(used_slots_)) {
+    Slot& slot = slots_[index];
+    const QpContext& context = slot.qp->context();
+    if (context.send_cqn != cq.cqn() && context.receive_cqn != cq.cqn()) continue;
+    if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) continue;
+    on_failure(slot, {.id = ReasonId::CqOverrun, .object = cq.cqn()});
+    slot.qp->enter_error(Status::Flushed, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
+    raise_event(EqeKind::QpFatal, context.qpn.value, ReasonId::CqOverrun, now);
+    activate(slot);
+  }
+}
+
+void Device::raise_event(EqeKind kind, std::uint32_t object, ReasonId reason, Time now) {
+  if (!events_.is_set()) return;
+  const Eqe eqe{.kind = static_cast<std::uint32_t>(kind), .object = object, .reason = static_cast<std::uint32_t>(reason), .lap = 0};
+  if (!events_.write(eqe, memory_, now)) return;
+  tracer_.count(Counter::EqesWritten);
+  tracer_.emit(EventKind::Eqe, now, object, static_cast<std::uint64_t>(kind));
+  interrupts_.interrupt(0, now);
+}
+
+void Device::run_deferred(Time now) {
+  while (!later_.empty() && later_.front().at <= now) {
+    const PendingCqe cqe = later_.front().cqe;
+    later_.pop_front();
+    write_cqe(cqe, now);
+  }
+}
+
+bool Device::progress(Time now) {
+  run_deferred(now);
+  bool worked = false;
+  for (int round = 0; round < kReceiveRounds; ++round) {
+    if (!receive(now)) break;
+    worked = true;
+    transmit(now);  // answers leave before the next batch is looked at
+  }
+  worked |= run_timers(now);
+  worked |= transmit(now);
+  return worked;
+}
+
+Time Device::next_deadline() const {
+  Time at = timers_at_;
+  if (!later_.empty()) at = earlier(at, later_.front().at);
+  if (!outbox_.empty()) at = earlier(at, outbox_.front().ready_at);
+  else if (!active_.empty()) at = Time{0};
+  return earlier(at, link_.next_arrival());
+}
+
+}  // namespace softhca::nic

@@ -1,0 +1,150 @@
+// Device: the NIC. Doorbells in, DMA and packets out.
+//
+//   commands   create, modify, destroy: what the driver asks for on the control path
+//   MMIO       doorbells: a queue has work
+//   progress   receive packets, run timers, send packets, all within a budget
+//
+// Packets are built in frames of the device's own. A frame that the link does not take now stays
+// in the outbox and leaves later, byte for byte the same.
+//
+// Spec        IBTA vol. 1, chapters 9-11; annex A17 (RoCEv2)
+// Threads     owned by one caller at a time; no locks
+// Invariants  (1) nothing that the device emits is visible before the memory accesses it depends on
+//             (2) a packet reaches a queue pair only from its peer's address, with a right ICRC
+// See also    ARCHITECTURE.md, "The life of one RDMA WRITE"
+#pragma once
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "link/link.h"
+#include "nic/completion_queue.h"
+#include "nic/host_memory.h"
+#include "nic/key_table.h"
+#include "nic/queue_pair.h"
+#include "nic/records.h"
+#include "pcie/port.h"
+
+namespace softhca::nic {
+
+class Device {
+ public:
+  struct Parts {
+    pcie::DmaPort& memory;
+    pcie::InterruptTarget& interrupts;
+    link::Link& link;
+    trace::Tracer& tracer;
+    Tables tables;
+    std::uint32_t first_qpn = 0x100000;  // of this device's block
+    std::uint32_t qpn_start = 0;         // where in the block numbering starts
+  };
+  explicit Device(const Parts& parts);
+
+  // Commands. Numbers come from the device; resources must be set up before.
+  KeyTable& keys() { return keys_; }
+  void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
+  std::uint32_t take_cqn() { return cqn_next_++; }
+  void create_cq(std::uint32_t cqn, RingPlace ring);
+  void destroy_cq(std::uint32_t cqn);
+  std::optional<wire::Qpn> take_qpn();
+  void give_back_qpn(wire::Qpn qpn);
+  void create_qp(const QpContext& context);
+  void destroy_qp(wire::Qpn qpn);
+  // REQUIRES: an allowed transition; `path` counts from RTR on.
+  void modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes, transport::QpState to,
+                 const wire::Datagram& path, Time now);
+  transport::QpState qp_state(wire::Qpn qpn) const;
+  // Everything to ERR: the device stops.
+  void stop(const trace::Reason& why, Time now);
+
+  // A write to a doorbell register in BAR 0 (nic/ring_format.h). Others are ignored.
+  void mmio_write(std::uint64_t offset, std::uint64_t value, Time now);
+
+  // Does at most a budget's worth of work. True if there was any.
+  bool progress(Time now);
+  Time next_deadline() const;
+
+  // Hears every first cause: which queue pair, and why.
+  using FailureListener = std::function<void(wire::Qpn, const trace::Reason&)>;
+  void set_failure_listener(FailureListener listener) { on_failure_ = std::move(listener); }
+
+ private:
+  static constexpr std::size_t kReceiveBatch = 32;
+  static constexpr int kReceiveRounds = 4;       // batches for each progress()
+  static constexpr int kSendBudget = 128;        // packets for each progress()
+  static constexpr int kTurnPackets = 16;        // of one queue pair before the next has its turn
+  static constexpr std::size_t kFrames = 64;
+  static constexpr std::size_t kFrameBytes = wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
+
+  struct Slot {
+    std::unique_ptr<QueuePair> qp;
+    bool active{};         // in active_
+    bool failure_told{};   // its first cause was reported
+    transport::RequesterCounts requester_seen{};
+    transport::ResponderCounts responder_seen{};
+  };
+  // A frame that is built and not yet taken by the link.
+  struct Built {
+    std::size_t frame{};  // index into frames_
+    std::size_t bytes{};
+    wire::Datagram datagram;
+    Time ready_at{};
+  };
+  // What becomes visible only later (simulated costs).
+  struct Later {
+    Time at{};
+    PendingCqe cqe;
+  };
+
+  Slot* find(wire::Qpn qpn);
+  const Slot* find(wire::Qpn qpn) const;
+
+  // device.cc
+  void after_work(Slot& slot, Time now);
+  void publish(Slot& slot);
+  void write_cqe(const PendingCqe& pending, Time now);
+  void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
+  void on_failure(Slot& slot, const trace::Reason& reason);
+  void fail_cq(CompletionQueue& cq, Time now);
+  void run_deferred(Time now);
+
+  // device_wire.cc
+  bool receive(Time now);
+  void on_frame(const link::Frame& frame, Time now);
+  void drop(wire::Qpn qpn, const wire::Headers& headers, trace::Counter counter, Time now);
+  bool is_from_peer(const QueuePair& qp, const link::Frame& frame) const;
+  bool run_timers(Time now);
+  bool transmit(Time now);
+  bool build_frame(Slot& slot, Time now);
+  void flush_outbox(Time now);
+  void activate(Slot& slot);
+  void count_transport(Slot& slot);
+
+  trace::Tracer& tracer_;
+  link::Link& link_;
+  pcie::InterruptTarget& interrupts_;
+  Tables tables_;
+  KeyTable keys_;
+  HostMemory memory_;
+  EventQueue events_;
+  std::uint32_t first_qpn_;
+  FreeList qpns_;
+  std::uint32_t cqn_next_ = 1;
+  std::unordered_map<std::uint32_t, CompletionQueue> cqs_;
+  std::vector<Slot> slots_;       // by QPN - first_qpn_
+  std::vector<std::uint32_t> used_slots_;
+  std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
+  Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
+  std::deque<Later> later_;           // by time
+  std::deque<Built> outbox_;
+  std::vector<std::byte> frames_;     // kFrames of kFrameBytes
+  std::size_t frame_next_ = 0;
+  std::array<link::Frame, kReceiveBatch> received_;
+  FailureListener on_failure_;
+};
+
+}  // namespace softhca::nic

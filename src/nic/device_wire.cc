@@ -1,0 +1,163 @@
+// The device's side towards the cable: packets in, timers, packets out.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "nic/device.h"
+#include "wire/icrc.h"
+
+namespace softhca::nic {
+
+using trace::Counter;
+using trace::EventKind;
+using transport::QpState;
+
+bool Device::receive(Time now) {
+  const std::size_t count = link_.receive(received_, now);
+  for (std::size_t i = 0; i < count; ++i) on_frame(received_[i], now);
+  return count != 0;
+}
+
+void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, Time now) {
+  tracer_.count(counter);
+  tracer_.emit(EventKind::PacketDropped, now, qpn.value, headers.bth.opcode, headers.bth.psn.value, static_cast<std::uint64_t>(counter));
+}
+
+// C9-39 ff. for RoCEv2: the addresses are those of the connection, and the P_Key is the default.
+bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) const {
+  return frame.datagram.source == qp.path().destination && frame.datagram.destination == qp.path().source;
+}
+
+void Device::on_frame(const link::Frame& frame, Time now) {
+  tracer_.count(Counter::PacketsReceived);
+  tracer_.count(Counter::PacketBytesReceived, frame.bytes.size() + wire::kUdpBytes + (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  const auto parsed = wire::parse(frame.bytes);
+  if (!parsed) return tracer_.count(Counter::PacketsMalformed);
+  const wire::Packet& packet = *parsed;
+  const wire::Bth& bth = packet.headers.bth;
+  Slot* slot = find(bth.dest_qpn);
+  if (slot == nullptr) return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
+  switch (wire::check_icrc(frame.datagram, frame.bytes)) {
+    case wire::IcrcVerdict::Right: break;
+    case wire::IcrcVerdict::Solved: tracer_.count(Counter::IcrcSolved); break;
+    case wire::IcrcVerdict::Wrong: return drop(bth.dest_qpn, packet.headers, Counter::IcrcErrors, now);
+  }
+  QueuePair& qp = *slot->qp;
+  const bool connected = qp.state() == QpState::Rtr || qp.state() == QpState::Rts || qp.state() == QpState::Sqd;
+  const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
+  if (!connected || packet.info->service != wire::Service::Rc || !key_fits || !is_from_peer(qp, frame))
+    return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
+
+  tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value, packet.payload.size());
+  qp.on_packet(packet, now);
+  after_work(*slot, now);
+}
+
+bool Device::run_timers(Time now) {
+  if (now < timers_at_) return false;
+  timers_at_ = Time::never();
+  for (const std::uint32_t index : std::vector<std::uint32_t>(used_slots_)) {
+    Slot& slot = slots_[index];
+    const Time deadline = slot.qp->next_deadline();
+    if (deadline <= now) {
+      slot.qp->on_time(now);
+      after_work(slot, now);
+    } else {
+      timers_at_ = earlier(timers_at_, deadline);
+    }
+  }
+  return true;
+}
+
+void Device::activate(Slot& slot) {
+  if (slot.active) return;
+  slot.active = true;
+  active_.push_back(slot.qp->context().qpn.value - first_qpn_);
+}
+
+bool Device::transmit(Time now) {
+  flush_outbox(now);
+  int budget = kSendBudget;
+  bool worked = false;
+  while (budget > 0 && !active_.empty() && outbox_.size() < kFrames) {
+    const std::uint32_t index = active_.front();
+    active_.pop_front();
+    Slot& slot = slots_[index];
+    slot.active = false;
+    int turn = kTurnPackets;
+    while (turn > 0 && outbox_.size() < kFrames && build_frame(slot, now)) --turn, --budget;
+    if (turn == 0 || outbox_.size() == kFrames) activate(slot);
+    worked |= turn != kTurnPackets;
+    if (turn != kTurnPackets) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
+    if (outbox_.size() >= kFrames / 2) flush_outbox(now);
+  }
+  flush_outbox(now);
+  return worked;
+}
+
+// Builds the next packet of a queue pair into the outbox. False if it has none.
+bool Device::build_frame(Slot& slot, Time now) {
+  QueuePair& qp = *slot.qp;
+  const auto outgoing = qp.poll_packet(now);
+  if (!outgoing) return false;
+  const wire::Headers& headers = outgoing->emission.headers;
+  const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes, kFrameBytes);
+  const std::size_t header_bytes = wire::emit(headers, frame);
+  const std::size_t payload_bytes = outgoing->emission.payload.bytes;
+  const Bytes payload = frame.subspan(header_bytes, payload_bytes);
+  if (payload_bytes != 0 && !qp.gather(*outgoing, payload, now)) {
+    count_transport(slot);
+    after_work(slot, now);  // the transport knows: it fails the request or answers with a NAK
+    return true;
+  }
+  const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
+  std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes), headers.bth.pad, std::byte{0});
+  store_le(frame, covered, wire::icrc(qp.path(), frame.first(covered)));
+
+  outbox_.push_back({frame_next_, covered + wire::kIcrcBytes, qp.path(), later(now, qp.ready_at())});
+  frame_next_ = (frame_next_ + 1) % kFrames;
+  tracer_.count(Counter::PacketsSent);
+  tracer_.count(Counter::PacketBytesSent, covered + wire::kIcrcBytes + wire::kUdpBytes + (qp.path().is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode, headers.bth.psn.value, payload_bytes,
+               outgoing->emission.again ? 2 : 1, headers.bth.dest_qpn.value);
+  count_transport(slot);
+  return true;
+}
+
+// Frames leave in the order in which they were built, none before its time.
+void Device::flush_outbox(Time now) {
+  while (!outbox_.empty() && outbox_.front().ready_at <= now) {
+    std::array<link::Frame, kReceiveBatch> batch;
+    std::size_t count = 0;
+    for (const Built& built : outbox_) {
+      if (count == batch.size() || built.ready_at > now) break;
+      batch[count++] = {built.datagram, ConstBytes(frames_).subspan(built.frame * kFrameBytes, built.bytes)};
+    }
+    const std::size_t taken = link_.send({batch.data(), count}, now);
+    outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(taken));
+    if (taken < count) return;
+  }
+}
+
+// Counts of the transport since the last time, as counters.
+void Device::count_transport(Slot& slot) {
+  const auto step = [&](std::uint64_t now_at, std::uint64_t& seen, Counter counter) {
+    if (now_at != seen) tracer_.count(counter, now_at - seen);
+    seen = now_at;
+  };
+  if (const auto* c = slot.qp->requester_counts()) {
+    step(c->acks, slot.requester_seen.acks, Counter::AcksReceived);
+    step(c->naks, slot.requester_seen.naks, Counter::NaksReceived);
+    step(c->rnr_naks, slot.requester_seen.rnr_naks, Counter::RnrNaksReceived);
+    step(c->retransmits, slot.requester_seen.retransmits, Counter::Retransmits);
+    step(c->timeouts, slot.requester_seen.timeouts, Counter::Timeouts);
+  }
+  if (const auto* c = slot.qp->responder_counts()) {
+    step(c->acks, slot.responder_seen.acks, Counter::AcksSent);
+    step(c->naks, slot.responder_seen.naks, Counter::NaksSent);
+    step(c->rnr_naks, slot.responder_seen.rnr_naks, Counter::RnrNaksSent);
+    step(c->duplicates, slot.responder_seen.duplicates, Counter::Duplicates);
+    step(c->out_of_order, slot.responder_seen.out_of_order, Counter::OutOfOrder);
+  }
+}
+
+}  // namespace softhca::nic

@@ -1,0 +1,44 @@
+// HostMemory: all that the device does to memory: by key (payload) or by bus address (rings).
+//
+// Each access takes the same way: key table, bus address, DMA port (IOMMU and frames behind it).
+// Nothing of the host is known here but the port.
+//
+// Threads  owned by the device
+#pragma once
+#include <cstdint>
+
+#include "nic/key_table.h"
+#include "pcie/port.h"
+#include "trace/journal.h"
+
+namespace softhca::nic {
+
+class HostMemory {
+ public:
+  // OWNS nothing.
+  HostMemory(pcie::DmaPort& port, KeyTable& keys, trace::Tracer& tracer)
+      : port_(port), keys_(keys), tracer_(tracer) {}
+
+  // Asks the key table only; counts and traces the answer.
+  trace::Reason check(const KeyAccess& access, wire::Qpn qpn, Time now);
+
+  // Checks the key and moves bytes. `access.bytes` equals the buffer's size and is not 0.
+  pcie::Outcome read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time now);
+  pcie::Outcome write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now);
+
+  // By bus address: rings and records that the driver mapped for the device.
+  pcie::Outcome read_bus(BusAddr at, Bytes to, Time now);
+  pcie::Outcome write_bus(BusAddr at, ConstBytes from, Time now);
+
+  KeyTable& keys() { return keys_; }
+
+ private:
+  // Resolves as much of the access as one span list holds; advances it. Gives the outcome.
+  pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans, Time now);
+
+  pcie::DmaPort& port_;
+  KeyTable& keys_;
+  trace::Tracer& tracer_;
+};
+
+}  // namespace softhca::nic

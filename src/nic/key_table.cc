@@ -1,0 +1,145 @@
+#include "nic/key_table.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/range.h"
+
+namespace softhca::nic {
+
+using trace::Reason;
+using trace::ReasonId;
+
+namespace {
+
+// Bits of ibv_access_flags.
+constexpr std::uint32_t kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4;
+
+bool has_right(std::uint32_t access, KeyRight right) {
+  switch (right) {
+    case KeyRight::LocalRead: return true;
+    case KeyRight::LocalWrite: return (access & kLocalWrite) != 0;
+    case KeyRight::RemoteRead: return (access & kRemoteRead) != 0;
+    case KeyRight::RemoteWrite: return (access & kRemoteWrite) != 0;
+  }
+  return false;
+}
+
+std::uint32_t pages_of(const KeyRecord& key) {
+  return static_cast<std::uint32_t>((key.page_offset + key.bytes + kPage4K - 1) / kPage4K);
+}
+
+}  // namespace
+
+Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
+  const auto refuse = [&](ReasonId id) {
+    return Reason{.id = id, .object = access.key.value, .address = access.address, .length = access.bytes};
+  };
+  const std::uint32_t index = access.key.index();
+  if (index >= keys.size()) return refuse(ReasonId::KeyUnknown);
+  const KeyRecord& key = keys[index];
+  if (key.generation == 0) return refuse(ReasonId::KeyUnknown);
+  if (key.state != static_cast<std::uint32_t>(KeyState::Valid) || key.variant != access.key.variant())
+    return refuse(ReasonId::KeyStale);
+  if (key.pd != access.pd) return refuse(ReasonId::KeyOtherDomain);
+  if (!has_right(key.access, access.right)) return refuse(ReasonId::RightMissing);
+  if (Range<WireSpace>{{access.address}, access.bytes}.wraps()) return refuse(ReasonId::AddressWraps);
+  if (!Range<WireSpace>{{key.start}, key.bytes}.contains({access.address}, access.bytes)) {
+    Reason reason = refuse(ReasonId::OutOfBounds);
+    reason.low = key.start;
+    reason.high = key.start + key.bytes;
+    return reason;
+  }
+  return {};
+}
+
+BusPiece first_piece(std::span<const std::uint64_t> translations, const KeyRecord& key,
+                     std::uint64_t address, std::uint64_t bytes) {
+  const std::uint64_t offset = address - key.start;
+  if (key.layout == static_cast<std::uint32_t>(KeyLayout::Contiguous))
+    return {advance(BusAddr{key.bus}, offset), bytes};
+  const std::uint64_t in_pages = key.page_offset + offset;
+  const std::uint64_t page = translations[key.first_page + in_pages / kPage4K];
+  const std::uint64_t in_page = in_pages % kPage4K;
+  return {advance(BusAddr{page}, in_page), std::min(bytes, kPage4K - in_page)};
+}
+
+KeyTable::KeyTable(Tables tables)
+    : tables_(tables), free_(1, static_cast<std::uint32_t>(tables.keys.size()) - 1) {
+  ASSERT(tables.keys.size() >= 2);  // entry 0 stays free, so that key 0 is never valid
+  if (!tables.translations.empty())
+    free_pages_.emplace(0, static_cast<std::uint32_t>(tables.translations.size()));
+}
+
+std::optional<std::uint32_t> KeyTable::take_pages(std::uint32_t count) {
+  for (auto stretch = free_pages_.begin(); stretch != free_pages_.end(); ++stretch) {
+    const auto [first, length] = *stretch;
+    if (length < count) continue;
+    free_pages_.erase(stretch);
+    if (length > count) free_pages_.emplace(first + count, length - count);
+    return first;
+  }
+  return std::nullopt;
+}
+
+void KeyTable::give_back_pages(std::uint32_t first, std::uint32_t count) {
+  auto next = free_pages_.lower_bound(first);
+  if (next != free_pages_.end() && next->first == first + count) {
+    count += next->second;
+    next = free_pages_.erase(next);
+  }
+  if (next != free_pages_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == first) {
+      before->second += count;
+      return;
+    }
+  }
+  free_pages_.emplace(first, count);
+}
+
+Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
+  const std::optional<std::uint32_t> index = free_.take();
+  if (!index) return Reason{.id = ReasonId::KeysExhausted, .high = tables_.keys.size() - 1};
+  std::uint32_t first_page = 0;
+  if (!entry.pages.empty()) {
+    const auto taken = take_pages(static_cast<std::uint32_t>(entry.pages.size()));
+    if (!taken) {
+      free_.give_back(*index);
+      return Reason{.id = ReasonId::AddressesExhausted, .length = entry.bytes};
+    }
+    first_page = *taken;
+    std::ranges::copy(entry.pages, tables_.translations.begin() + first_page);
+  }
+  KeyRecord& key = tables_.keys[*index];
+  key.pd = entry.pd;
+  key.access = entry.access;
+  key.start = entry.start;
+  key.bytes = entry.bytes;
+  key.layout = static_cast<std::uint32_t>(entry.pages.empty() ? KeyLayout::Contiguous : KeyLayout::Pages);
+  key.first_page = first_page;
+  key.bus = entry.bus.value;
+  key.page_offset = entry.bus.value % kPage4K;
+  ++key.generation;
+  key.state = static_cast<std::uint32_t>(KeyState::Valid);
+  return wire::Key::of(*index, static_cast<std::uint8_t>(key.variant));
+}
+
+void KeyTable::remove(wire::Key key) {
+  ASSERT(find(key) != nullptr);
+  KeyRecord& record = tables_.keys[key.index()];
+  record.state = static_cast<std::uint32_t>(KeyState::Free);
+  record.variant = (record.variant + 1) & 0xff;
+  if (record.layout == static_cast<std::uint32_t>(KeyLayout::Pages))
+    give_back_pages(record.first_page, pages_of(record));
+  free_.give_back(key.index());
+}
+
+const KeyRecord* KeyTable::find(wire::Key key) const {
+  if (key.index() >= tables_.keys.size()) return nullptr;
+  const KeyRecord& record = tables_.keys[key.index()];
+  const bool valid = record.state == static_cast<std::uint32_t>(KeyState::Valid) && record.variant == key.variant();
+  return valid ? &record : nullptr;
+}
+
+}  // namespace softhca::nic

@@ -1,0 +1,385 @@
+#include "nic/queue_pair.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "base/range.h"
+
+namespace softhca::nic {
+
+using pcie::Outcome;
+using trace::Counter;
+using trace::EventKind;
+using trace::Reason;
+using trace::ReasonId;
+using transport::PayloadRef;
+using transport::QpState;
+using transport::Status;
+
+namespace {
+
+// Whether a requester refused a piece by key (LocalProtection) or the bus failed it.
+Status local_status(const Reason& reason) {
+  return reason.id < ReasonId::IommuNotMapped ? Status::LocalProtection : Status::LocalQpOperation;
+}
+
+}  // namespace
+
+QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer)
+    : context_(context), memory_(memory), tracer_(tracer), fetched_(kFetchedSlots) {}
+
+void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& path) {
+  path_ = path;
+  responder_ = std::make_unique<transport::Responder>(
+      transport::Responder::Settings{.dest_qpn = a.dest_qpn, .expected_psn = a.rq_psn, .mtu = a.path_mtu_bytes,
+                                     .max_reads = a.max_dest_reads, .min_rnr_timer = a.min_rnr_timer,
+                                     .may_read = (a.access_flags & 4) != 0, .may_write = (a.access_flags & 2) != 0,
+                                     .max_message_bytes = kMaxMessageBytes},
+      *this);
+  state_ = QpState::Rtr;
+}
+
+void QueuePair::to_rts(const transport::QpAttributes& a) {
+  requester_ = std::make_unique<transport::Requester>(
+      transport::Requester::Settings{.dest_qpn = a.dest_qpn, .initial_psn = a.sq_psn, .mtu = a.path_mtu_bytes,
+                                     .timeout = transport::ack_timeout(a.timeout), .retry_count = a.retry_count,
+                                     .rnr_retry = a.rnr_retry, .max_reads = a.max_reads},
+      *this);
+  update(a);
+  state_ = QpState::Rts;
+}
+
+void QueuePair::update(const transport::QpAttributes& a) {
+  if (!responder_) return;
+  responder_->set_min_rnr_timer(a.min_rnr_timer);
+  responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0);
+}
+
+void QueuePair::to_reset() {
+  requester_.reset();
+  responder_.reset();
+  send_posted_ = send_fetched_ = send_done_ = 0;
+  receive_posted_ = receive_taken_ = receive_done_ = 0;
+  flushed_.clear();
+  state_ = QpState::Reset;
+}
+
+void QueuePair::enter_error(Status first, const Reason& reason, Time now) {
+  state_ = QpState::Error;
+  if (requester_) requester_->fail(first, reason);
+  fetch_sends(now);
+  flush_receives(now);
+}
+
+void QueuePair::on_send_doorbell(std::uint32_t producer, Time now) {
+  tracer_.count(Counter::Doorbells);
+  tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 0, producer);
+  send_posted_ = producer;
+  fetch_sends(now);
+}
+
+void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
+  tracer_.count(Counter::Doorbells);
+  tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 1, producer);
+  receive_posted_ = producer;
+  if (state_ == QpState::Error) flush_receives(now);
+}
+
+// Takes as many send requests off the ring as the requester wants.
+void QueuePair::fetch_sends(Time now) {
+  if (!requester_) {
+    // In ERR without ever having been connected: everything is flushed as it lies.
+    if (state_ != QpState::Error) return;
+    requester_ = std::make_unique<transport::Requester>(
+        transport::Requester::Settings{.dest_qpn = {}, .initial_psn = {}, .mtu = 256, .timeout = {}, .retry_count = 0, .rnr_retry = 0, .max_reads = 0}, *this);
+    requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
+  }
+  while (send_fetched_ != send_posted_ && requester_->wants_work() && send_fetched_ - send_done_ < kFetchedSlots) {
+    const std::uint32_t index = send_fetched_++;
+    Fetched& request = fetched(index);
+    Reason reason;
+    fetch_send(index, request, reason, now);
+    requester_->post(check_send(index, request, reason, now));
+  }
+}
+
+bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, Time now) {
+  const QueuePlace& ring = context_.send;
+  std::array<std::byte, sizeof(SendWqe) + kMaxSges * sizeof(Segment)> slot;
+  static_assert(kMaxInlineBytes <= kMaxSges * sizeof(Segment));
+  const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
+  const Bytes bytes = Bytes(slot).first(ring.stride);
+  const Outcome outcome = memory_.read_bus(at, bytes, now);
+  note(outcome);
+  tracer_.count(Counter::WqesFetched);
+  tracer_.emit(EventKind::WqeFetch, now, context_.qpn.value, 0, index, at.value, bytes.size());
+  into.segments.clear();
+  into.inline_bytes.clear();
+  into.wqe = {};
+  if (!outcome) {
+    reason = outcome.reason;
+    return false;
+  }
+  into.wqe = load_le<SendWqe>(bytes);
+  const SendWqe& wqe = into.wqe;
+  const ConstBytes behind = bytes.subspan(sizeof(SendWqe));
+  const bool is_inline = (wqe.flags & static_cast<std::uint8_t>(WqeFlag::Inline)) != 0;
+  const std::size_t needed = is_inline ? wqe.inline_bytes : wqe.segments * sizeof(Segment);
+  if (wqe.index != index || wqe.segments > ring.max_segments || needed > behind.size()) {
+    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value, .address = index};
+    return false;
+  }
+  if (is_inline) {
+    into.inline_bytes.assign(behind.begin(), behind.begin() + static_cast<std::ptrdiff_t>(needed));
+    return true;
+  }
+  for (std::size_t i = 0; i < wqe.segments; ++i) into.segments.push_back(load_le<Segment>(behind, i * sizeof(Segment)));
+  return true;
+}
+
+// What the request asks for, with the reason if it must fail: each lkey is checked here, before
+// anything is sent (IBTA 10.6.3.1: local protection checks come first).
+transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason, Time now) {
+  const SendWqe& wqe = request.wqe;
+  const auto has = [&](WqeFlag flag) { return (wqe.flags & static_cast<std::uint8_t>(flag)) != 0; };
+  transport::SendWork work{.work = index, .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),
+                           .bytes = request.inline_bytes.size(), .remote_address = wqe.remote_address,
+                           .rkey = {wqe.rkey}, .immediate = wqe.immediate, .signaled = has(WqeFlag::Signaled),
+                           .solicited = has(WqeFlag::Solicited), .fence = has(WqeFlag::Fence),
+                           .status = Status::Success, .reason = {}};
+  if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::Read))
+    reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
+  const bool is_read = work.opcode == transport::WorkOpcode::Read;
+  for (const Segment& s : request.segments) {
+    work.bytes += s.bytes;
+    if (reason || s.bytes == 0) continue;
+    reason = memory_.check({.key = {s.lkey}, .pd = context_.pd, .right = is_read ? KeyRight::LocalWrite : KeyRight::LocalRead,
+                            .address = s.address, .bytes = s.bytes}, context_.qpn, now);
+  }
+  if (!reason && work.bytes > kMaxMessageBytes)
+    reason = {.id = ReasonId::MessageTooLong, .object = context_.qpn.value, .length = work.bytes, .high = kMaxMessageBytes};
+  if (reason) {
+    work.status = reason.id == ReasonId::MessageTooLong ? Status::LocalLength : local_status(reason);
+    if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported) work.status = Status::LocalQpOperation;
+    work.reason = reason;
+    work.bytes = 0;
+  }
+  return work;
+}
+
+bool QueuePair::fetch_receive(std::uint32_t index, FetchedReceive& into, Reason& reason, Time now) {
+  const QueuePlace& ring = context_.receive;
+  std::array<std::byte, sizeof(ReceiveWqe) + kMaxSges * sizeof(Segment)> slot;
+  const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
+  const Bytes bytes = Bytes(slot).first(ring.stride);
+  const Outcome outcome = memory_.read_bus(at, bytes, now);
+  note(outcome);
+  tracer_.count(Counter::WqesFetched);
+  tracer_.emit(EventKind::WqeFetch, now, context_.qpn.value, 1, index, at.value, bytes.size());
+  into.work = index;
+  into.segments.clear();
+  if (!outcome) {
+    reason = outcome.reason;
+    return false;
+  }
+  const auto wqe = load_le<ReceiveWqe>(bytes);
+  into.cookie = wqe.cookie;
+  if (wqe.index != index || wqe.segments > ring.max_segments) {
+    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value, .address = index};
+    return false;
+  }
+  for (std::size_t i = 0; i < wqe.segments; ++i)
+    into.segments.push_back(load_le<Segment>(bytes, sizeof(ReceiveWqe) + i * sizeof(Segment)));
+  return true;
+}
+
+void QueuePair::flush_receives(Time now) {
+  while (receive_taken_ != receive_posted_) {
+    FetchedReceive request;
+    Reason ignored;
+    fetch_receive(receive_taken_++, request, ignored, now);
+    Cqe cqe;
+    cqe.cookie = request.cookie;
+    cqe.qpn = context_.qpn.value;
+    cqe.work = request.work;
+    cqe.status = static_cast<std::uint8_t>(Status::Flushed);
+    cqe.reason = static_cast<std::uint16_t>(ReasonId::Flushed);
+    cqe.kind = static_cast<std::uint8_t>(CqeKind::Receive);
+    flushed_.push_back({context_.receive_cqn, cqe});
+  }
+}
+
+void QueuePair::on_packet(const wire::Packet& packet, Time now) {
+  now_ = now;
+  payload_ = packet.payload;
+  const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
+  if (packet.info->is_request()) {
+    if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
+  } else if (requester_) {
+    if (packet.info->kind == wire::Kind::ReadResponse)
+      requester_->on_read_response(*packet.info, packet.headers, bytes, now);
+    else if (packet.info->kind == wire::Kind::Acknowledge)
+      requester_->on_acknowledge(packet.headers, now);
+    fetch_sends(now);
+  }
+  payload_ = {};
+}
+
+void QueuePair::on_time(Time now) {
+  if (requester_) requester_->on_time(now);
+}
+
+std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now) {
+  if (responder_)
+    if (const auto emission = responder_->poll_packet()) return Outgoing{*emission, true};
+  if (requester_ && state_ == QpState::Rts)
+    if (const auto emission = requester_->poll_packet(now)) return Outgoing{*emission, false};
+  return std::nullopt;
+}
+
+template <class Move>
+Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes, Move&& move) {
+  Outcome total{.ready_at = {}};
+  for (const Segment& s : segments) {
+    if (bytes == 0) break;
+    if (offset >= s.bytes) {
+      offset -= s.bytes;
+      continue;
+    }
+    const std::uint64_t here = std::min<std::uint64_t>(s.bytes - offset, bytes);
+    const Outcome one = move(wire::Key{s.lkey}, s.address + offset, total.done_bytes, here);
+    total.ready_at = later(total.ready_at, one.ready_at);
+    total.reason = one.reason;
+    if (!one) return total;
+    total.done_bytes += here;
+    bytes -= here;
+    offset = 0;
+  }
+  ASSERT(bytes == 0);
+  return total;
+}
+
+Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
+  const PayloadRef& from = outgoing.emission.payload;
+  ASSERT(to.size() == from.bytes);
+  Outcome outcome{.ready_at = now};
+  if (from.place == PayloadRef::Place::Region) {
+    outcome = memory_.read({.key = from.key, .pd = context_.pd, .right = KeyRight::RemoteRead, .address = from.address,
+                            .bytes = from.bytes}, context_.qpn, to, now);
+    if (!outcome) responder_->on_payload_fault(outcome.reason);
+  } else if (from.place == PayloadRef::Place::SendWork) {
+    const Fetched& request = fetched(from.work);
+    if (!request.inline_bytes.empty()) {
+      std::copy_n(request.inline_bytes.begin() + static_cast<std::ptrdiff_t>(from.offset), from.bytes, to.begin());
+    } else {
+      outcome = each_piece(request.segments, from.offset, from.bytes,
+                           [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
+                             return memory_.read({.key = lkey, .pd = context_.pd, .right = KeyRight::LocalRead,
+                                                  .address = address, .bytes = bytes}, context_.qpn, to.subspan(done, bytes), now);
+                           });
+      if (!outcome) requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
+    }
+  }
+  note(outcome);
+  return outcome;
+}
+
+Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address, std::uint64_t bytes) {
+  const KeyRight needed = right == transport::RemoteRight::Read ? KeyRight::RemoteRead : KeyRight::RemoteWrite;
+  return memory_.check({.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes}, context_.qpn, now_);
+}
+
+Reason QueuePair::place(const PayloadRef& to) {
+  ASSERT(to.bytes == payload_.size());
+  Outcome outcome;
+  if (to.place == PayloadRef::Place::Region) {
+    outcome = memory_.write({.key = to.key, .pd = context_.pd, .right = KeyRight::RemoteWrite, .address = to.address,
+                             .bytes = to.bytes}, context_.qpn, payload_, now_);
+  } else {
+    const Segments& segments = to.place == PayloadRef::Place::SendWork ? fetched(to.work).segments : receive_.segments;
+    outcome = each_piece(segments, to.offset, to.bytes,
+                         [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
+                           return memory_.write({.key = lkey, .pd = context_.pd, .right = KeyRight::LocalWrite, .address = address,
+                                                 .bytes = bytes}, context_.qpn, payload_.subspan(done, bytes), now_);
+                         });
+  }
+  note(outcome);
+  return outcome.reason;
+}
+
+std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
+  if (receive_taken_ == receive_posted_) return std::nullopt;
+  transport::ReceiveSlot slot{.work = receive_taken_, .capacity_bytes = 0, .broken = {}};
+  fetch_receive(receive_taken_++, receive_, slot.broken, now_);
+  for (const Segment& s : receive_.segments) {
+    slot.capacity_bytes += s.bytes;
+    if (slot.broken || s.bytes == 0) continue;
+    slot.broken = memory_.check({.key = {s.lkey}, .pd = context_.pd, .right = KeyRight::LocalWrite, .address = s.address,
+                                 .bytes = s.bytes}, context_.qpn, now_);
+  }
+  return slot;
+}
+
+PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) {
+  const SendWqe& wqe = fetched(done.work).wqe;
+  Cqe cqe;
+  cqe.cookie = wqe.cookie;
+  cqe.qpn = context_.qpn.value;
+  cqe.work = done.work;
+  cqe.status = static_cast<std::uint8_t>(done.status);
+  cqe.reason = static_cast<std::uint16_t>(done.reason.id);
+  cqe.time_ps = static_cast<std::uint64_t>(now.ps);
+  const auto opcode = static_cast<transport::WorkOpcode>(wqe.opcode);
+  const bool is_send = opcode == transport::WorkOpcode::Send || opcode == transport::WorkOpcode::SendImm;
+  cqe.kind = static_cast<std::uint8_t>(is_send ? CqeKind::Send : opcode == transport::WorkOpcode::Read ? CqeKind::Read : CqeKind::Write);
+  if (opcode == transport::WorkOpcode::Read && done.status == Status::Success)
+    for (const Segment& s : fetched(done.work).segments) cqe.byte_count += s.bytes;
+  return {context_.send_cqn, cqe};
+}
+
+PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) const {
+  Cqe cqe;
+  cqe.cookie = receive_.cookie;
+  cqe.qpn = context_.qpn.value;
+  cqe.work = done.work;
+  cqe.status = static_cast<std::uint8_t>(done.status);
+  cqe.reason = static_cast<std::uint16_t>(done.reason.id);
+  cqe.time_ps = static_cast<std::uint64_t>(now.ps);
+  cqe.kind = static_cast<std::uint8_t>(done.is_write ? CqeKind::ReceiveWrite : CqeKind::Receive);
+  cqe.byte_count = static_cast<std::uint32_t>(done.bytes);
+  cqe.immediate = done.immediate;
+  if (done.with_immediate) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Immediate);
+  if (done.solicited) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Solicited);
+  return {context_.receive_cqn, cqe};
+}
+
+std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
+  if (responder_)
+    if (const auto done = responder_->poll_completion()) {
+      ++receive_done_;
+      return receive_cqe(*done, now);
+    }
+  if (!flushed_.empty()) {
+    const PendingCqe front = flushed_.front();
+    flushed_.pop_front();
+    ++receive_done_;
+    return front;
+  }
+  while (requester_) {
+    const auto done = requester_->poll_completion();
+    if (!done) break;
+    send_done_ = done->work + 1;
+    const PendingCqe pending = send_cqe(*done, now);
+    fetch_sends(now);
+    if (done->signaled || done->status != Status::Success) return pending;
+  }
+  return std::nullopt;
+}
+
+std::optional<transport::ResponderFailure> QueuePair::poll_failure() {
+  return responder_ ? responder_->poll_failure() : std::nullopt;
+}
+
+Time QueuePair::next_deadline() const { return requester_ ? requester_->next_deadline() : Time::never(); }
+
+}  // namespace softhca::nic

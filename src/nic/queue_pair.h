@@ -1,0 +1,150 @@
+// QueuePair: the device's end of a queue pair: rings in host memory on one side, transport on the
+// other.
+//
+// Fetches work requests by DMA (each once, into a copy of its own), checks them, gives them to the
+// requester, finds receives for the responder, and moves payload between scatter lists and packets.
+//
+// Spec        IBTA vol. 1, 10.3 (queue pairs), 10.8 (work requests)
+// Threads     owned by the device
+// Invariants  (1) every request that was posted completes exactly once: executed or flushed
+//             (2) a slot of a ring is read once
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nic/host_memory.h"
+#include "nic/limits.h"
+#include "nic/ring_format.h"
+#include "transport/attributes.h"
+#include "transport/requester.h"
+#include "transport/responder.h"
+#include "wire/datagram.h"
+
+namespace softhca::nic {
+
+struct QueuePlace {
+  BusAddr bus;
+  std::uint32_t slots{};   // a power of two
+  std::uint32_t stride{};  // bytes of a slot
+  std::uint32_t max_segments{};
+};
+
+struct QpContext {
+  wire::Qpn qpn;
+  std::uint32_t pd{};
+  transport::QpType type{};
+  std::uint32_t send_cqn{};
+  std::uint32_t receive_cqn{};
+  QueuePlace send;
+  QueuePlace receive;
+  std::uint32_t max_inline{};
+};
+
+// A completion for the device to write, and on which queue.
+struct PendingCqe {
+  std::uint32_t cqn{};
+  Cqe cqe;
+};
+
+class QueuePair final : public transport::MemoryPort {
+ public:
+  QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer);
+
+  // Command interface. `path` is the datagram that packets to the peer travel in.
+  void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
+  void to_rts(const transport::QpAttributes& attributes);
+  void update(const transport::QpAttributes& attributes);  // what may change while connected
+  void to_reset();
+  void set_state(transport::QpState state) { state_ = state; }
+  // Fails what is outstanding; later work is flushed.
+  void enter_error(transport::Status first, const trace::Reason& reason, Time now);
+
+  void on_send_doorbell(std::uint32_t producer, Time now);
+  void on_receive_doorbell(std::uint32_t producer, Time now);
+  // A packet from the peer. Its payload stays valid during the call.
+  void on_packet(const wire::Packet& packet, Time now);
+  void on_time(Time now);
+
+  struct Outgoing {
+    transport::Emission emission;
+    bool is_response{};
+  };
+  // The next packet. Its payload is then gathered with gather(), which tells the transport if it
+  // could not be (then the packet does not leave).
+  std::optional<Outgoing> poll_packet(Time now);
+  pcie::Outcome gather(const Outgoing& outgoing, Bytes to, Time now);
+
+  std::optional<PendingCqe> poll_completion(Time now);
+  std::optional<transport::ResponderFailure> poll_failure();
+  Time next_deadline() const;
+  // Latest ready_at of the memory accesses made so far; nothing it emits is visible before.
+  Time ready_at() const { return ready_at_; }
+
+  transport::QpState state() const { return state_; }
+  const QpContext& context() const { return context_; }
+  const wire::Datagram& path() const { return path_; }
+  std::uint32_t send_done() const { return send_done_; }
+  std::uint32_t receive_done() const { return receive_done_; }
+  const transport::RequesterCounts* requester_counts() const { return requester_ ? &requester_->counts() : nullptr; }
+  const transport::ResponderCounts* responder_counts() const { return responder_ ? &responder_->counts() : nullptr; }
+
+  // MemoryPort, for the transport.
+  trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address, std::uint64_t bytes) override;
+  trace::Reason place(const transport::PayloadRef& to) override;
+  std::optional<transport::ReceiveSlot> take_receive() override;
+
+ private:
+  using Segments = std::vector<Segment>;
+  // A send request as fetched: kept until it completes.
+  struct Fetched {
+    SendWqe wqe;
+    Segments segments;
+    std::vector<std::byte> inline_bytes;
+  };
+  struct FetchedReceive {
+    std::uint64_t cookie{};
+    std::uint32_t work{};
+    Segments segments;
+  };
+  static constexpr std::uint32_t kFetchedSlots = 256;  // more than the requester takes ahead
+
+  Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
+
+  void fetch_sends(Time now);
+  bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
+  transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason, Time now);
+  bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
+  void flush_receives(Time now);
+  // Runs over the part [offset, +bytes) of a scatter list.
+  template <class Move>
+  pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes, Move&& move);
+  void note(const pcie::Outcome& outcome) { ready_at_ = later(ready_at_, outcome.ready_at); }
+  PendingCqe send_cqe(const transport::SendCompletion& done, Time now);
+  PendingCqe receive_cqe(const transport::ReceiveCompletion& done, Time now) const;
+
+  QpContext context_;
+  HostMemory& memory_;
+  trace::Tracer& tracer_;
+  transport::QpState state_ = transport::QpState::Reset;
+  wire::Datagram path_;
+  std::unique_ptr<transport::Requester> requester_;  // from RTS on
+  std::unique_ptr<transport::Responder> responder_;  // from RTR on
+
+  std::uint32_t send_posted_ = 0;   // by doorbell, modulo 2^32
+  std::uint32_t send_fetched_ = 0;
+  std::uint32_t send_done_ = 0;
+  std::uint32_t receive_posted_ = 0;
+  std::uint32_t receive_taken_ = 0;
+  std::uint32_t receive_done_ = 0;
+  std::vector<Fetched> fetched_;
+  FetchedReceive receive_;                   // the one that the responder fills
+  std::deque<PendingCqe> flushed_;           // of receives
+  ConstBytes payload_;                       // of the packet in hand
+  Time now_{};                               // of the call in hand
+  Time ready_at_{};
+};
+
+}  // namespace softhca::nic

@@ -1,0 +1,58 @@
+// Records of the tables that a device publishes: keys, translations, queue pairs.
+//
+// They lie in one memfd of the process (live). No pointers: links are indices. A peer on the same
+// host, or `softhca stat`, maps them read-only and uses the same check_* functions as the device.
+//
+// Invariants  a record whose state is not Valid means nothing; `generation` changes with each reuse
+#pragma once
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace softhca::nic {
+
+enum class KeyState : std::uint32_t { Free = 0, Valid = 1 };
+
+// How the region lies on the bus.
+enum class KeyLayout : std::uint32_t { Contiguous = 0, Pages = 1 };
+
+struct KeyRecord {
+  std::uint32_t state{};    // KeyState
+  std::uint32_t variant{};  // low byte of the key
+  std::uint32_t pd{};
+  std::uint32_t access{};  // as ibv_access_flags
+  std::uint64_t start{};   // first address that peers and SGEs use
+  std::uint64_t bytes{};
+  std::uint32_t layout{};       // KeyLayout
+  std::uint32_t first_page{};   // Pages: index of its first entry in the translation table
+  std::uint64_t bus{};          // Contiguous: bus address of the first byte
+  std::uint64_t page_offset{};  // Pages: offset of the first byte in its 4 KiB page
+  std::uint32_t generation{};
+  std::uint32_t in_flight{};    // accesses by a same-host initiator that are under way
+};
+static_assert(sizeof(KeyRecord) == 64 && std::has_unique_object_representations_v<KeyRecord>);
+
+struct QpRecord {
+  std::uint32_t qpn{};  // 0: free
+  std::uint32_t state{};  // transport::QpState
+  std::uint32_t type{};
+  std::uint32_t pd{};
+  std::uint32_t access{};
+  std::uint32_t dest_qpn{};
+  std::uint32_t path_mtu{};
+  std::uint32_t generation{};
+  std::uint64_t destination[2]{};  // GID, as its bytes lie
+  std::uint32_t send_done{};       // work requests that are done, modulo 2^32
+  std::uint32_t receive_done{};
+  std::uint32_t reserved[2]{};
+};
+static_assert(sizeof(QpRecord) == 64 && std::has_unique_object_representations_v<QpRecord>);
+
+// Where the tables lie. OWNS nothing.
+struct Tables {
+  std::span<KeyRecord> keys;
+  std::span<std::uint64_t> translations;  // bus addresses of 4 KiB pages
+  std::span<QpRecord> qps;
+};
+
+}  // namespace softhca::nic

@@ -1,0 +1,91 @@
+// The formats that driver and device share in host memory: WQEs, CQEs, EQEs; and the doorbells.
+//
+// Little-endian records without pointers. The device reads a record once, by DMA, into a copy of
+// its own, and checks that copy: what the program does to its memory meanwhile does not matter.
+//
+//   send ring      slots of `stride` bytes: SendWqe, then Segments or inline bytes
+//   receive ring   slots of `stride` bytes: ReceiveWqe, then Segments
+//   completion     Cqe slots, a power of two of them; `lap` tells a new one from an old one
+//   event          Eqe slots, likewise
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace softhca::nic {
+
+// A scatter-gather entry.
+struct Segment {
+  std::uint64_t address{};
+  std::uint32_t bytes{};
+  std::uint32_t lkey{};
+};
+static_assert(sizeof(Segment) == 16);
+
+enum class WqeFlag : std::uint8_t { Fence = 1, Signaled = 2, Solicited = 4, Inline = 8 };
+
+struct SendWqe {
+  std::uint64_t cookie{};  // comes back in the CQE
+  std::uint64_t remote_address{};
+  std::uint32_t rkey{};
+  std::uint32_t immediate{};
+  std::uint32_t index{};  // of the work request, counted from 0; a stale slot has another
+  std::uint8_t opcode{};  // transport::WorkOpcode
+  std::uint8_t flags{};   // WqeFlag
+  std::uint16_t segments{};
+  std::uint32_t inline_bytes{};
+  std::uint32_t reserved[7]{};
+};
+static_assert(sizeof(SendWqe) == 64 && std::has_unique_object_representations_v<SendWqe>);
+
+struct ReceiveWqe {
+  std::uint64_t cookie{};
+  std::uint32_t index{};
+  std::uint32_t segments{};
+};
+static_assert(sizeof(ReceiveWqe) == 16);
+
+enum class CqeKind : std::uint8_t { Send = 0, Write = 1, Read = 2, Receive = 128, ReceiveWrite = 129 };
+enum class CqeFlag : std::uint8_t { Immediate = 1, Solicited = 2 };
+
+struct Cqe {
+  std::uint64_t cookie{};
+  std::uint32_t qpn{};
+  std::uint32_t work{};
+  std::uint32_t byte_count{};
+  std::uint32_t immediate{};
+  std::uint16_t reason{};  // trace::ReasonId
+  std::uint8_t status{};   // transport::Status
+  std::uint8_t kind{};     // CqeKind
+  std::uint8_t flags{};    // CqeFlag
+  std::uint8_t reserved[3]{};
+  std::uint64_t time_ps{};
+  std::uint64_t reserved2[2]{};
+  std::uint64_t lap{};  // 1 + position / slots: written last; 0 in a fresh ring
+};
+static_assert(sizeof(Cqe) == 64 && offsetof(Cqe, lap) == 56);
+static_assert(std::has_unique_object_representations_v<Cqe>);
+
+// Behind the last slot of a completion ring: how many entries the program has taken off.
+inline constexpr std::size_t kCqDoorbellRecordBytes = 64;
+
+enum class EqeKind : std::uint32_t { Completion = 1, CqError = 2, QpFatal = 3, QpRequestError = 4, QpAccessError = 5 };
+
+struct Eqe {
+  std::uint32_t kind{};    // EqeKind
+  std::uint32_t object{};  // CQN or QPN
+  std::uint32_t reason{};  // trace::ReasonId
+  std::uint32_t lap{};     // 1 + position / slots, modulo 2^32
+};
+static_assert(sizeof(Eqe) == 16 && std::has_unique_object_representations_v<Eqe>);
+
+// MMIO: one 64-bit register for each doorbell of each queue, at an offset in BAR 0.
+enum class Doorbell : std::uint32_t { Send = 0, Receive = 1, ArmCq = 2 };
+
+// Send, Receive: `object` is a QPN, the value the number of requests posted so far (modulo 2^32).
+// ArmCq: `object` is a CQN, the value 1 for any completion, 2 for solicited ones.
+constexpr std::uint64_t doorbell_offset(Doorbell doorbell, std::uint32_t object) {
+  return (std::uint64_t{object} << 2 | static_cast<std::uint32_t>(doorbell)) * 8;
+}
+
+}  // namespace softhca::nic

@@ -1,0 +1,147 @@
+#include "sim/world.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace softhca::sim {
+
+using transport::QpAttribute;
+using transport::QpState;
+
+namespace {
+
+constexpr std::size_t kJournalEvents = 1u << 16;
+constexpr int kTurnsAtMost = 10'000;  // at one instant; more is a loop that would never end
+
+wire::Gid gid_of_host(std::size_t i, bool ipv6) {
+  const auto number = static_cast<std::uint8_t>(i + 1);
+  if (!ipv6) return wire::Gid::of_ipv4({10, 0, 0, number});
+  wire::Gid gid;
+  gid.bytes = {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number};
+  return gid;
+}
+
+}  // namespace
+
+HostSettings cited_host_costs() {
+  HostSettings s;
+  // Data published with pcie-bench (Neugebauer et al., SIGCOMM 2018), NFP-6000 on PCIe Gen3 x8 in a
+  // Xeon E5-2630v4: mean latency of a 64 B DMA read, warm; added by an IOTLB miss, mean.
+  s.costs.read_latency = nanoseconds(557);
+  s.costs.write_latency = picoseconds(278'500);  // half of that round trip: derived, not measured
+  s.costs.iotlb_miss = nanoseconds(288);
+  s.costs.ps_per_byte = 127;  // 8 / (8 GT/s * 8 lanes * 128/130) ns
+  s.costs.tlp_overhead = picoseconds(24 * 127);  // 24 bytes of header and framing
+  return s;
+}
+
+link::SimCosts cited_network_costs() {
+  link::SimCosts costs;
+  costs.delay = nanoseconds(500);  // a short cable and a cut-through switch (assumed, not measured)
+  costs.ps_per_byte = 80;          // 100 Gb/s: IEEE 802.3, definition
+  return costs;
+}
+
+World::World(const WorldSettings& settings) {
+  Prng prng(settings.seed);
+  if (settings.record) journal_ = std::make_unique<trace::Journal>(kJournalEvents);
+  network_ = std::make_unique<link::SimNetwork>(prng.next(), settings.network);
+  for (std::size_t i = 0; i < settings.hosts; ++i) {
+    HostSettings host = settings.host;
+    host.seed = prng.next();
+    host.number = static_cast<std::uint16_t>(i);
+    host.journal = journal_.get();
+    const wire::Gid gid = gid_of_host(i, settings.ipv6);
+    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1})));
+  }
+}
+
+World::~World() = default;
+
+std::uint64_t World::journal_hash() const { return journal_ ? journal_->hash() : 0; }
+
+bool World::step() {
+  // As long as anything is due at this instant.
+  for (int turn = 0;; ++turn) {
+    ASSERT(turn < kTurnsAtMost);
+    bool worked = false;
+    for (const auto& host : hosts_) worked |= host->engine().progress(now_);
+    if (!worked) break;
+  }
+  Time next = network_->next_arrival();
+  for (const auto& host : hosts_) next = earlier(next, host->engine().next_deadline());
+  if (next == Time::never()) return false;
+  now_ = later(next, now_ + picoseconds(1));
+  return true;
+}
+
+bool World::run_until(const std::function<bool()>& done, Duration limit) {
+  const Time end = now_ + limit;
+  while (!done()) {
+    if (now_ > end || !step()) return done();
+  }
+  return true;
+}
+
+namespace {
+
+void bring_up(Connection::End& end, const Connection::End& peer, const ConnectionSettings& s, wire::Psn own, wire::Psn theirs, Time now) {
+  driver::Engine& engine = end.host->engine();
+  transport::QpAttributes a;
+  a.state = QpState::Init;
+  a.port = 1;
+  a.access_flags = s.access;
+  using Mask = transport::QpAttributeMask;
+  auto ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::PkeyIndex | QpAttribute::Port | QpAttribute::AccessFlags, now);
+  ASSERT(ok);
+  a.state = QpState::Rtr;
+  a.address = {.is_global = true, .destination = peer.host->gid(), .source_gid_index = 0, .flow_label = 0, .hop_limit = 64,
+               .traffic_class = 0, .service_level = 0, .port = 1};
+  a.path_mtu_bytes = s.mtu;
+  a.dest_qpn = peer.qp->qpn();
+  a.rq_psn = theirs;
+  a.max_dest_reads = s.max_reads;
+  a.min_rnr_timer = s.min_rnr_timer;
+  ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::AddressVector | QpAttribute::PathMtu | QpAttribute::DestQpn |
+                                        QpAttribute::RqPsn | QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer, now);
+  ASSERT(ok);
+  a.state = QpState::Rts;
+  a.sq_psn = own;
+  a.timeout = s.timeout;
+  a.retry_count = s.retry_count;
+  a.rnr_retry = s.rnr_retry;
+  a.max_reads = s.max_reads;
+  ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::SqPsn | QpAttribute::Timeout | QpAttribute::RetryCount |
+                                        QpAttribute::RnrRetry | QpAttribute::MaxReads, now);
+  ASSERT(ok);
+}
+
+Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventSink* events, Time now) {
+  Connection::End end{.host = &host, .pd = 0, .cq = nullptr, .qp = nullptr};
+  driver::Engine& engine = host.engine();
+  const auto pd = engine.alloc_pd();
+  ASSERT(pd);
+  end.pd = *pd;
+  const auto cq = engine.create_cq(4 * s.depth, events, now);
+  ASSERT(cq);
+  end.cq = *cq;
+  const auto qp = engine.create_qp({.pd = end.pd, .type = transport::QpType::Rc, .send_cq = end.cq, .receive_cq = end.cq,
+                                    .capacity = {.send_requests = s.depth, .receive_requests = s.depth, .send_sges = s.sges,
+                                                 .receive_sges = s.sges, .inline_bytes = s.inline_bytes},
+                                    .signal_all = false, .events = events}, now);
+  ASSERT(qp);
+  end.qp = *qp;
+  return end;
+}
+
+}  // namespace
+
+Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
+  Connection c{make_end(a, settings, settings.events_a, world.now()), make_end(b, settings, settings.events_b, world.now())};
+  bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
+  bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
+  return c;
+}
+
+}  // namespace softhca::sim

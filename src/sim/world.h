@@ -1,0 +1,90 @@
+// World: several hosts under one clock and one seed.
+//
+// Nothing happens between two events: the clock jumps to the next one. The same seed and the same
+// calls give the same journal, byte for byte.
+//
+// Threads  one
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "sim/host.h"
+
+namespace softhca::sim {
+
+struct WorldSettings {
+  std::uint64_t seed = 1;
+  std::size_t hosts = 2;
+  link::SimCosts network;
+  HostSettings host;          // number, seed and journal are set for each
+  bool record = false;        // keep a journal
+  bool ipv6 = false;
+};
+
+// One simple machine: PCIe Gen3 x8 and 100 Gb/s Ethernet. Sources at each number in world.cc.
+HostSettings cited_host_costs();
+link::SimCosts cited_network_costs();
+
+class World {
+ public:
+  explicit World(const WorldSettings& settings);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Host& host(std::size_t i) { return *hosts_[i]; }
+  std::size_t host_count() const { return hosts_.size(); }
+  link::SimNetwork& network() { return *network_; }
+  Time now() const { return now_; }
+  // FNV-1a over all events so far; 0 unless recording.
+  std::uint64_t journal_hash() const;
+  const trace::Journal* journal() const { return journal_.get(); }
+
+  // Lets every host do what is due, then moves the clock to the next event. False if there is none.
+  bool step();
+  // Steps until `done` holds; false if nothing is left to happen, or `limit` has passed.
+  bool run_until(const std::function<bool()>& done, Duration limit);
+
+ private:
+  Time now_{};
+  std::unique_ptr<trace::Journal> journal_;
+  std::unique_ptr<link::SimNetwork> network_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+};
+
+// A connected pair of queue pairs, each with a completion queue of its own, in the states that a
+// program would bring them to.
+struct Connection {
+  struct End {
+    Host* host{};
+    std::uint32_t pd{};
+    driver::CompletionQueue* cq{};
+    driver::QueuePair* qp{};
+  };
+  End a;
+  End b;
+};
+
+struct ConnectionSettings {
+  std::uint32_t mtu = 1024;
+  std::uint32_t depth = 64;
+  std::uint32_t sges = 4;
+  std::uint32_t inline_bytes = 64;
+  std::uint8_t timeout = 10;  // 4.2 ms
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::uint8_t min_rnr_timer = 1;  // 10 us
+  std::uint8_t max_reads = 4;
+  std::uint32_t access = 1 | 2 | 4;  // of the queue pairs
+  wire::Psn psn_a{0xff'fff0};        // soon wraps
+  wire::Psn psn_b{0x12'3456};
+  driver::EventSink* events_a = nullptr;
+  driver::EventSink* events_b = nullptr;
+};
+
+// REQUIRES: both engines accept it.
+Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings = {});
+
+}  // namespace softhca::sim

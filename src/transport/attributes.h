@@ -1,0 +1,78 @@
+// Attributes of a queue pair, and the numbers that verbs give to states, statuses and opcodes.
+//
+// Spec  IBTA vol. 1, 10.3.1 (states), 11.6.2 (completion status); numbers as in libibverbs
+#pragma once
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/flags.h"
+#include "wire/gid.h"
+#include "wire/psn.h"
+
+namespace softhca::transport {
+
+enum class QpState : std::uint8_t { Reset = 0, Init = 1, Rtr = 2, Rts = 3, Sqd = 4, Sqe = 5, Error = 6 };
+enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4 };
+
+enum class Status : std::uint8_t {
+  Success = 0, LocalLength = 1, LocalQpOperation = 2, LocalProtection = 4, Flushed = 5,
+  MwBind = 6, BadResponse = 7, LocalAccess = 8, RemoteInvalidRequest = 9, RemoteAccess = 10,
+  RemoteOperation = 11, RetriesExceeded = 12, RnrRetriesExceeded = 13,
+};
+
+// As ibv_wr_opcode.
+enum class WorkOpcode : std::uint8_t { Write = 0, WriteImm = 1, Send = 2, SendImm = 3, Read = 4 };
+
+// As ibv_qp_attr_mask.
+enum class QpAttribute : std::uint32_t {
+  State = 1u << 0, CurrentState = 1u << 1, EnableSqdNotify = 1u << 2, AccessFlags = 1u << 3,
+  PkeyIndex = 1u << 4, Port = 1u << 5, Qkey = 1u << 6, AddressVector = 1u << 7,
+  PathMtu = 1u << 8, Timeout = 1u << 9, RetryCount = 1u << 10, RnrRetry = 1u << 11,
+  RqPsn = 1u << 12, MaxReads = 1u << 13, AlternatePath = 1u << 14, MinRnrTimer = 1u << 15,
+  SqPsn = 1u << 16, MaxDestReads = 1u << 17, PathMigState = 1u << 18, Capacity = 1u << 19,
+  DestQpn = 1u << 20, RateLimit = 1u << 25,
+};
+using QpAttributeMask = Flags<QpAttribute>;
+
+struct AddressVector {
+  bool is_global{};
+  wire::Gid destination;
+  std::uint8_t source_gid_index{};
+  std::uint32_t flow_label{};
+  std::uint8_t hop_limit{};
+  std::uint8_t traffic_class{};
+  std::uint8_t service_level{};
+  std::uint8_t port{};
+  friend bool operator==(const AddressVector&, const AddressVector&) = default;
+};
+
+// Every attribute of a queue pair, as set and as queried (CASES C69: given back unchanged).
+struct QpAttributes {
+  QpState state = QpState::Reset;
+  std::uint32_t access_flags{};  // remote rights, as ibv_access_flags
+  std::uint16_t pkey_index{};
+  std::uint8_t port{};
+  std::uint32_t qkey{};
+  AddressVector address;
+  std::uint32_t path_mtu_bytes{};
+  std::uint8_t timeout{};      // 0: no time-out; else 4.096 us times 2^timeout
+  std::uint8_t retry_count{};  // 0..7
+  std::uint8_t rnr_retry{};    // 0..7; 7: for ever
+  wire::Psn rq_psn;
+  wire::Psn sq_psn;
+  std::uint8_t max_reads{};       // READs and atomics outstanding as requester
+  std::uint8_t max_dest_reads{};  // and as responder
+  std::uint8_t min_rnr_timer{};   // 0..31, coded; 0 is the longest
+  wire::Qpn dest_qpn;
+  std::uint8_t path_mig_state{};
+};
+
+// C9-141: 4.096 us times 2^code. never for code 0.
+constexpr Duration ack_timeout(std::uint8_t code) {
+  return code == 0 ? Duration{Time::never().ps} : nanoseconds(4096) * (std::int64_t{1} << (code & 31));
+}
+
+// IBTA table 45: delay for an RNR NAK timer code (5 bits). 0 is 655.36 ms, 1 is 10 us.
+Duration rnr_delay(std::uint8_t code);
+
+}  // namespace softhca::transport

@@ -1,0 +1,46 @@
+// Fault: one row per way in which a responder refuses a request.
+//
+// Spec  IBTA vol. 1, 9.7.5.2.8 (NAK codes), 9.9 (error detection and handling)
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "transport/attributes.h"
+#include "wire/packet.h"
+
+namespace softhca::transport {
+
+enum class Fault : std::uint8_t {
+  SequenceError, InvalidRequest, RemoteAccess, RemoteOperational, ReceiverNotReady, ReceiveTooSmall,
+};
+
+// What the responder's own side hears.
+enum class ResponderEvent : std::uint8_t { None, RequestError, AccessError, Fatal };
+
+struct FaultInfo {
+  Fault fault;
+  wire::AethKind aeth;
+  wire::NakCode code;              // NAKs only
+  bool enters_error;               // the responder's queue pair
+  Status receive_status;           // of the receive that was consumed, if one was
+  ResponderEvent event;            // if none was
+};
+
+inline constexpr std::array kFaults = {
+    FaultInfo{Fault::SequenceError, wire::AethKind::Nak, wire::NakCode::SequenceError, false,
+              Status::Success, ResponderEvent::None},
+    FaultInfo{Fault::InvalidRequest, wire::AethKind::Nak, wire::NakCode::InvalidRequest, true,
+              Status::LocalQpOperation, ResponderEvent::RequestError},
+    FaultInfo{Fault::RemoteAccess, wire::AethKind::Nak, wire::NakCode::RemoteAccess, true,
+              Status::LocalAccess, ResponderEvent::AccessError},
+    FaultInfo{Fault::RemoteOperational, wire::AethKind::Nak, wire::NakCode::RemoteOperational, true,
+              Status::LocalProtection, ResponderEvent::Fatal},
+    FaultInfo{Fault::ReceiverNotReady, wire::AethKind::RnrNak, wire::NakCode::SequenceError, false,
+              Status::Success, ResponderEvent::None},
+    FaultInfo{Fault::ReceiveTooSmall, wire::AethKind::Nak, wire::NakCode::InvalidRequest, true,
+              Status::LocalLength, ResponderEvent::None},
+};
+
+constexpr const FaultInfo& row_of(Fault fault) { return kFaults[static_cast<std::size_t>(fault)]; }
+
+}  // namespace softhca::transport

@@ -1,0 +1,76 @@
+#include "transport/qp_state.h"
+
+#include <array>
+
+namespace softhca::transport {
+namespace {
+
+using enum QpAttribute;
+using Mask = QpAttributeMask;
+
+struct Transition {
+  QpType type;
+  QpState from;
+  QpState to;
+  Mask required;
+  Mask optional;
+};
+
+constexpr Mask operator+(QpAttribute a, QpAttribute b) { return Mask(a) | Mask(b); }
+constexpr Mask operator+(Mask a, QpAttribute b) { return a | Mask(b); }
+
+// ibv_modify_qp's tables, RC. State itself is in every mask.
+constexpr std::array kTransitions = {
+    Transition{QpType::Rc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{QpType::Rc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::Rc, QpState::Init, QpState::Rtr,
+               AddressVector + PathMtu + DestQpn + RqPsn + MaxDestReads + MinRnrTimer,
+               AlternatePath + PkeyIndex + AccessFlags},
+    Transition{QpType::Rc, QpState::Rtr, QpState::Rts,
+               SqPsn + Timeout + RetryCount + RnrRetry + MaxReads,
+               CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState},
+    Transition{QpType::Rc, QpState::Rts, QpState::Rts, {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::Rc, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::Rc, QpState::Sqd, QpState::Rts, {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::Rc, QpState::Sqd, QpState::Sqd, {},
+               AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads + PkeyIndex +
+                   AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+};
+
+}  // namespace
+
+trace::Reason check_transition(QpType type, QpState from, QpState to, QpAttributeMask mask) {
+  using trace::ReasonId;
+  const Mask given = mask - Mask(State);
+  if (to == QpState::Reset || to == QpState::Error) {
+    if (!given.empty()) return {.id = ReasonId::AttributeNotAllowed, .object = given.bits};
+    return {};
+  }
+  for (const Transition& row : kTransitions) {
+    if (row.type != type || row.from != from || row.to != to) continue;
+    const Mask missing = row.required - given;
+    if (!missing.empty()) return {.id = ReasonId::AttributeMissing, .object = missing.bits};
+    const Mask extra = given - (row.required | row.optional);
+    if (!extra.empty()) return {.id = ReasonId::AttributeNotAllowed, .object = extra.bits};
+    return {};
+  }
+  return {.id = ReasonId::BadTransition,
+          .object = static_cast<std::uint32_t>(from) << 8 | static_cast<std::uint32_t>(to)};
+}
+
+const char* state_name(QpState state) {
+  switch (state) {
+    case QpState::Reset: return "RESET";
+    case QpState::Init: return "INIT";
+    case QpState::Rtr: return "RTR";
+    case QpState::Rts: return "RTS";
+    case QpState::Sqd: return "SQD";
+    case QpState::Sqe: return "SQE";
+    case QpState::Error: return "ERR";
+  }
+  return "?";
+}
+
+}  // namespace softhca::transport

@@ -1,0 +1,166 @@
+#include "transport/requester.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace softhca::transport {
+
+using wire::Place;
+
+Requester::Requester(const Settings& settings, MemoryPort& memory)
+    : dest_qpn_(settings.dest_qpn),
+      initial_psn_(settings.initial_psn),
+      mtu_(settings.mtu),
+      timeout_(settings.timeout),
+      retry_count_(settings.retry_count),
+      rnr_retry_(settings.rnr_retry),
+      max_reads_(settings.max_reads),
+      memory_(memory),
+      retries_left_(settings.retry_count),
+      rnr_retries_left_(settings.rnr_retry) {
+  ASSERT(mtu_ >= 256 && mtu_ <= wire::kMaxMtu);
+}
+
+void Requester::check_invariants() const {
+  ASSERT(oldest_ <= next_);
+  ASSERT(next_ <= end_);
+  ASSERT(work_.empty() || work_.back().behind() == end_);
+}
+
+void Requester::post(const SendWork& work) {
+  check_invariants();
+  if (failed_) {
+    done_.push_back({work.work, Status::Flushed, true, {.id = trace::ReasonId::Flushed}});
+    return;
+  }
+  const std::uint64_t packets = std::max<std::uint64_t>(1, (work.bytes + mtu_ - 1) / mtu_);
+  work_.push_back({work, end_, packets});
+  end_ += packets;
+  settle();
+}
+
+const Requester::Operation* Requester::operation_at(std::uint64_t number) const {
+  const auto behind = std::ranges::upper_bound(work_, number, {}, &Operation::first);
+  return behind == work_.begin() ? nullptr : &*std::prev(behind);
+}
+
+std::uint64_t Requester::piece_end(const Operation& op, std::uint64_t at) const {
+  const std::uint64_t piece = (at - op.first) / kReadPiecePackets + 1;
+  return std::min(op.behind(), op.first + piece * kReadPiecePackets);
+}
+
+std::uint32_t Requester::reads_outstanding() const {
+  std::uint32_t pieces = 0;
+  for (const Operation& op : work_) {
+    if (op.first >= next_) break;
+    if (!op.is_read()) continue;
+    const std::uint64_t from = std::max(op.first, oldest_);
+    const std::uint64_t to = std::min(op.behind(), next_);
+    if (to > from)
+      pieces += static_cast<std::uint32_t>((to - op.first + kReadPiecePackets - 1) / kReadPiecePackets -
+                                           (from - op.first) / kReadPiecePackets);
+  }
+  return pieces;
+}
+
+bool Requester::is_read_allowed(const Operation& op, std::uint64_t at) const {
+  // C9-148 ff.: no more READs outstanding than the responder has resources for. A piece that is
+  // asked for again in the middle counts as the one that it was.
+  (void)op;
+  (void)at;
+  return reads_outstanding() < std::max<std::uint32_t>(1, max_reads_);
+}
+
+bool Requester::may_send(Time now) const {
+  return !failed_ && next_ < end_ && next_ - oldest_ < kWindowPackets && now >= rnr_until_;
+}
+
+std::optional<Emission> Requester::poll_packet(Time now) {
+  check_invariants();
+  if (!may_send(now)) return std::nullopt;
+  const Operation* op = operation_at(next_);
+  ASSERT(op != nullptr);
+  if (op->work.status != Status::Success) return std::nullopt;  // refused: fails in its turn
+  // C9-105: a fenced request starts when the READs before it are complete.
+  if (op->work.fence && next_ == op->first &&
+      std::ranges::any_of(work_, [&](const Operation& o) { return o.is_read() && o.first < op->first; }))
+    return std::nullopt;
+  if (op->is_read() && !is_read_allowed(*op, next_)) return std::nullopt;
+
+  Emission out = op->is_read() ? emit_read(*op, next_) : emit_request(*op, next_);
+  out.again = next_ < highest_sent_;
+  if (out.again) ++counts_.retransmits;
+  next_ = op->is_read() ? piece_end(*op, next_) : next_ + 1;
+  highest_sent_ = std::max(highest_sent_, next_);
+  if (ack_deadline_ == Time::never()) restart_timer(now);
+  check_invariants();
+  return out;
+}
+
+Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
+  const std::uint64_t index = at - op.first;
+  const std::uint64_t offset = index * mtu_;
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mtu_, op.work.bytes - offset));
+  const bool first = index == 0;
+  const bool last = at + 1 == op.behind();
+  const Place place = first ? (last ? Place::Only : Place::First) : (last ? Place::Last : Place::Middle);
+
+  const WorkOpcode opcode = op.work.opcode;
+  const bool immediate = last && (opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm);
+  const bool is_send = opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
+  const wire::Operation operation = is_send ? wire::send_operation(place, immediate)
+                                            : wire::write_operation(place, immediate);
+
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, operation);
+  h.bth.pad = wire::pad_for(bytes);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = dest_qpn_;
+  h.bth.psn = psn_of(at);
+  h.bth.solicited = last && op.work.solicited;
+  // An ACK is due at the end of a message, when the window is about to close, and now and then.
+  h.bth.ack_request = last || at + 1 == end_ || at + 1 - oldest_ == kWindowPackets ||
+                      (at + 1) % kAckEveryPackets == 0;
+  if (!is_send && first) {
+    h.remote_address = op.work.remote_address;
+    h.rkey = op.work.rkey;
+    h.dma_length = static_cast<std::uint32_t>(op.work.bytes);
+  }
+  if (immediate) h.immediate = op.work.immediate;
+  if (bytes != 0)
+    out.payload = {.place = PayloadRef::Place::SendWork, .work = op.work.work, .offset = offset, .key = {}, .address = 0, .bytes = bytes};
+  return out;
+}
+
+Emission Requester::emit_read(const Operation& op, std::uint64_t at) const {
+  const std::uint64_t offset = (at - op.first) * mtu_;
+  const std::uint64_t until = std::min<std::uint64_t>((piece_end(op, at) - op.first) * mtu_, op.work.bytes);
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::ReadRequest);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = dest_qpn_;
+  h.bth.psn = psn_of(at);
+  h.bth.ack_request = true;
+  h.remote_address = op.work.remote_address + offset;  // modulo 2^64, as the peer would count
+  h.rkey = op.work.rkey;
+  h.dma_length = static_cast<std::uint32_t>(until - offset);
+  return out;
+}
+
+std::optional<SendCompletion> Requester::poll_completion() {
+  if (done_.empty()) return std::nullopt;
+  const SendCompletion front = done_.front();
+  done_.pop_front();
+  return front;
+}
+
+Time Requester::next_deadline() const {
+  if (failed_ || work_.empty()) return Time::never();
+  if (rnr_until_ > Time{0} && next_ < end_) return earlier(rnr_until_, ack_deadline_);
+  return ack_deadline_;
+}
+
+}  // namespace softhca::transport

@@ -1,0 +1,161 @@
+// Requester: the sending half of a reliable connection, as a pure machine.
+//
+// Work goes in by post(), answers by on_acknowledge() and on_read_response(), time by on_time().
+// Out come packets (poll_packet), completions in posting order (poll_completion) and the next
+// deadline. What rxe calls "completer" is a part of this class (requester_ack.cc).
+//
+// The sender is a window over absolute packet numbers: a packet's PSN is its number plus the
+// initial PSN, modulo 2^24. Numbers do not wrap, so comparisons are plain.
+//
+//   oldest_ <= next_ <= end_      oldest unacknowledged, next to send, behind the last posted
+//
+// Going back to send again moves next_ back; nothing is saved or restored. A READ takes as many
+// numbers as its response has packets. Long READs are requested in pieces of kReadPiecePackets, so
+// that a response never exceeds what a socket buffer holds; each piece is one READ on the wire.
+//
+// Spec        IBTA vol. 1, 9.7 (reliable service): C9-97 ff. requester, 9.9.2 errors
+// Threads     owned by the device; no locks
+// Invariants  (1) oldest_ <= next_ <= end_, checked on entry and exit
+//             (2) each work request completes exactly once, in order
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "base/clock.h"
+#include "transport/attributes.h"
+#include "transport/emission.h"
+#include "transport/memory_port.h"
+
+namespace softhca::transport {
+
+inline constexpr std::uint32_t kWindowPackets = 64;      // unacknowledged at most
+inline constexpr std::uint32_t kAckEveryPackets = 16;    // an ACK is asked for at least so often
+inline constexpr std::uint32_t kReadPiecePackets = 32;   // longest READ on the wire
+
+struct SendWork {
+  std::uint32_t work{};  // the device's number of the request; comes back in PayloadRef, Completion
+  WorkOpcode opcode{};
+  std::uint64_t bytes{};
+  std::uint64_t remote_address{};
+  wire::Key rkey;
+  std::uint32_t immediate{};
+  bool signaled{};
+  bool solicited{};
+  bool fence{};
+  // Set: the request is refused locally. It fails with `status` when all before it are done.
+  Status status = Status::Success;
+  trace::Reason reason{};
+};
+
+struct SendCompletion {
+  std::uint32_t work{};
+  Status status{};
+  bool signaled{};
+  trace::Reason reason{};
+};
+
+// What happened, for counters and traces.
+struct RequesterCounts {
+  std::uint64_t acks{}, naks{}, rnr_naks{}, retransmits{}, timeouts{};
+};
+
+class Requester {
+ public:
+  struct Settings {
+    wire::Qpn dest_qpn;
+    wire::Psn initial_psn;
+    std::uint32_t mtu{};
+    Duration timeout;  // ack_timeout()
+    std::uint8_t retry_count{};
+    std::uint8_t rnr_retry{};
+    std::uint8_t max_reads{};
+  };
+  // `memory` outlives this object.
+  Requester(const Settings& settings, MemoryPort& memory);
+
+  // How many work requests it is ready to take. Posting more is allowed but of no use.
+  bool wants_work() const { return work_.size() < kWorkAhead; }
+  void post(const SendWork& work);
+
+  void on_acknowledge(const wire::Headers& headers, Time now);
+  void on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,
+                        std::uint32_t payload_bytes, Time now);
+  void on_time(Time now);
+  // The payload of an emission could not be read: its work request fails in its turn.
+  void on_payload_fault(std::uint32_t work, Status status, const trace::Reason& reason);
+  // Fails all outstanding work: the first with `status`, the rest flushed.
+  void fail(Status status, const trace::Reason& reason);
+
+  std::optional<Emission> poll_packet(Time now);
+  std::optional<SendCompletion> poll_completion();
+  Time next_deadline() const;
+
+  bool failed() const { return failed_; }
+  bool is_idle() const { return work_.empty(); }
+  const RequesterCounts& counts() const { return counts_; }
+
+ private:
+  static constexpr std::size_t kWorkAhead = 128;
+
+  struct Operation {
+    SendWork work;
+    std::uint64_t first{};    // number of its first packet
+    std::uint64_t packets{};  // numbers it takes; at least 1
+    bool is_read() const { return work.opcode == WorkOpcode::Read; }
+    std::uint64_t behind() const { return first + packets; }
+  };
+
+  void check_invariants() const;
+  wire::Psn psn_of(std::uint64_t number) const {
+    return initial_psn_.plus(static_cast<std::uint32_t>(number & wire::kMask24));
+  }
+  // The number nearest to oldest_ that has this PSN; nothing if it lies before packet 0.
+  std::optional<std::uint64_t> number_of(wire::Psn psn) const;
+  const Operation* operation_at(std::uint64_t number) const;
+
+  // requester.cc
+  bool may_send(Time now) const;
+  bool is_read_allowed(const Operation& op, std::uint64_t at) const;
+  std::uint32_t reads_outstanding() const;
+  Emission emit_request(const Operation& op, std::uint64_t at) const;
+  Emission emit_read(const Operation& op, std::uint64_t at) const;
+  std::uint64_t piece_end(const Operation& op, std::uint64_t at) const;
+
+  // requester_ack.cc
+  bool acknowledge_before(std::uint64_t number, Time now);
+  void on_nak(const wire::Headers& headers, std::uint64_t number, Time now);
+  void complete_front();
+  void settle();
+
+  // requester_retry.cc
+  void go_back(std::uint64_t number, Time now);
+  bool spend_retry(Time now);
+  void restart_timer(Time now);
+
+  // Settings
+  wire::Qpn dest_qpn_;
+  wire::Psn initial_psn_;
+  std::uint32_t mtu_;
+  Duration timeout_;
+  std::uint8_t retry_count_;
+  std::uint8_t rnr_retry_;  // 7: for ever
+  std::uint8_t max_reads_;
+  MemoryPort& memory_;
+
+  std::deque<Operation> work_;  // outstanding, oldest first
+  std::deque<SendCompletion> done_;
+  std::uint64_t oldest_ = 0;
+  std::uint64_t next_ = 0;
+  std::uint64_t end_ = 0;
+  std::uint64_t highest_sent_ = 0;  // behind the last packet ever sent; tells a retransmission
+  std::uint8_t retries_left_;
+  std::uint8_t rnr_retries_left_;
+  Time ack_deadline_ = Time::never();  // for oldest_; never() when nothing is outstanding
+  Time rnr_until_ = Time{0};           // no packet before; Time{0}: not waiting
+  bool went_back_ = false;             // an implied NAK was acted upon; cleared by progress
+  bool failed_ = false;
+  RequesterCounts counts_;
+};
+
+}  // namespace softhca::transport

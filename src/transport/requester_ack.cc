@@ -1,0 +1,172 @@
+// The requester's half that takes answers in: ACK, NAK, RNR NAK, READ response.
+#include "base/assert.h"
+#include "transport/requester.h"
+
+namespace softhca::transport {
+
+using trace::ReasonId;
+
+std::optional<std::uint64_t> Requester::number_of(wire::Psn psn) const {
+  const std::int32_t delta = wire::ahead(psn, psn_of(oldest_));
+  if (delta < 0 && static_cast<std::uint64_t>(-delta) > oldest_) return std::nullopt;
+  return oldest_ + static_cast<std::uint64_t>(static_cast<std::int64_t>(delta));
+}
+
+// Fails the front in its turn if it was refused locally.
+void Requester::settle() {
+  if (!failed_ && !work_.empty() && work_.front().work.status != Status::Success)
+    fail(work_.front().work.status, work_.front().work.reason);
+}
+
+void Requester::complete_front() {
+  const SendWork& work = work_.front().work;
+  done_.push_back({work.work, Status::Success, work.signaled, {}});
+  work_.pop_front();
+}
+
+// All packets before `number` have arrived. Completes what that completes. False if a READ among
+// them has not been answered: its response was lost (implied NAK, C9-110).
+bool Requester::acknowledge_before(std::uint64_t number, Time now) {
+  const std::uint64_t before = oldest_;
+  bool reached = true;
+  while (!failed_ && oldest_ < number && !work_.empty()) {
+    Operation& front = work_.front();
+    if (front.work.status != Status::Success) break;
+    if (front.is_read()) {
+      reached = false;
+      break;
+    }
+    oldest_ = front.behind() < number ? front.behind() : number;
+    if (oldest_ == front.behind()) complete_front();
+  }
+  if (next_ < oldest_) next_ = oldest_;  // it was going to send again what has arrived after all
+  if (oldest_ != before) {
+    retries_left_ = retry_count_;
+    rnr_retries_left_ = rnr_retry_;
+    went_back_ = false;
+    restart_timer(now);
+  }
+  settle();
+  return reached;
+}
+
+void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
+  check_invariants();
+  if (failed_) return;
+  const std::optional<std::uint64_t> number = number_of(headers.bth.psn);
+  // Ghosts: acknowledgements of what was never sent, or of what has been acknowledged.
+  if (!number || *number >= highest_sent_ || *number < oldest_) return;
+  if (headers.aeth_kind != wire::AethKind::Ack) {
+    on_nak(headers, *number, now);
+  } else {
+    ++counts_.acks;
+    if (!acknowledge_before(*number + 1, now) && !went_back_) {
+      if (spend_retry(now)) go_back(oldest_, now);
+      went_back_ = true;
+    }
+  }
+  check_invariants();
+}
+
+void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time now) {
+  const bool is_rnr = headers.aeth_kind == wire::AethKind::RnrNak;
+  ++(is_rnr ? counts_.rnr_naks : counts_.naks);
+  // A NAK acknowledges everything before it (C9-109), unless a READ response is missing there.
+  if (!acknowledge_before(number, now)) {
+    if (!went_back_ && spend_retry(now)) go_back(oldest_, now);
+    went_back_ = true;
+    return;
+  }
+  if (failed_ || work_.empty()) return;
+  if (is_rnr) {
+    if (rnr_retry_ != 7) {
+      if (rnr_retries_left_ == 0)
+        return fail(Status::RnrRetriesExceeded, {.id = ReasonId::RnrRetriesSpent, .object = dest_qpn_.value});
+      --rnr_retries_left_;
+    }
+    go_back(number, now);
+    rnr_until_ = now + rnr_delay(headers.aeth_value);
+    ack_deadline_ = Time::never();
+    return;
+  }
+  switch (static_cast<wire::NakCode>(headers.aeth_value)) {
+    case wire::NakCode::SequenceError:
+      if (spend_retry(now)) go_back(number, now);
+      return;
+    case wire::NakCode::InvalidRequest:
+    case wire::NakCode::InvalidRdRequest:
+      return fail(Status::RemoteInvalidRequest, {.id = ReasonId::RemoteInvalidRequest, .object = dest_qpn_.value});
+    case wire::NakCode::RemoteAccess: {
+      const SendWork& work = work_.front().work;
+      return fail(Status::RemoteAccess, {.id = ReasonId::RemoteAccess, .object = work.rkey.value,
+                                         .address = work.remote_address, .length = work.bytes});
+    }
+    case wire::NakCode::RemoteOperational:
+      return fail(Status::RemoteOperation, {.id = ReasonId::RemoteOperational, .object = dest_qpn_.value});
+  }
+}
+
+void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,
+                                 std::uint32_t payload_bytes, Time now) {
+  check_invariants();
+  if (failed_) return;
+  const std::optional<std::uint64_t> number = number_of(headers.bth.psn);
+  if (!number || *number >= highest_sent_ || *number < oldest_) return;
+  const bool reached = acknowledge_before(*number, now);
+  if (failed_ || work_.empty()) return;
+  Operation& front = work_.front();
+  if (!reached || *number != oldest_) {  // the packet before it is missing
+    if (!went_back_ && spend_retry(now)) go_back(oldest_, now);
+    went_back_ = true;
+    return;
+  }
+  if (!front.is_read() || *number < front.first) return;
+
+  const std::uint64_t offset = (*number - front.first) * mtu_;
+  const std::uint64_t left = front.work.bytes - offset;
+  const auto expected = static_cast<std::uint32_t>(left < mtu_ ? left : mtu_);
+  const bool ends_piece = *number + 1 == piece_end(front, *number);
+  if (payload_bytes != expected || info.ends() != ends_piece)
+    return fail(Status::BadResponse, {.id = ReasonId::BadResponse, .object = dest_qpn_.value,
+                                      .length = payload_bytes});
+  if (payload_bytes != 0) {
+    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::SendWork, .work = front.work.work,
+                                                .offset = offset, .key = {}, .address = 0, .bytes = payload_bytes});
+    if (reason) return fail(Status::LocalProtection, reason);
+  }
+  ++oldest_;
+  if (next_ < oldest_) next_ = oldest_;
+  retries_left_ = retry_count_;
+  rnr_retries_left_ = rnr_retry_;
+  went_back_ = false;
+  if (oldest_ == front.behind()) complete_front();
+  restart_timer(now);
+  settle();
+  check_invariants();
+}
+
+void Requester::on_payload_fault(std::uint32_t work, Status status, const trace::Reason& reason) {
+  for (Operation& op : work_) {
+    if (op.work.work != work) continue;
+    op.work.status = status;
+    op.work.reason = reason;
+    break;
+  }
+  settle();
+}
+
+void Requester::fail(Status status, const trace::Reason& reason) {
+  if (failed_) return;
+  failed_ = true;
+  bool first = true;
+  for (const Operation& op : work_) {
+    done_.push_back({op.work.work, first ? status : Status::Flushed, true,
+                     first ? reason : trace::Reason{.id = ReasonId::Flushed}});
+    first = false;
+  }
+  work_.clear();
+  oldest_ = next_ = end_;
+  ack_deadline_ = Time::never();
+}
+
+}  // namespace softhca::transport

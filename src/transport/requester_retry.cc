@@ -1,0 +1,48 @@
+// The requester's timers, and how it goes back to send again.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "transport/requester.h"
+
+namespace softhca::transport {
+
+void Requester::go_back(std::uint64_t number, Time now) {
+  ASSERT(number >= oldest_);
+  next_ = std::min(number, next_);
+  restart_timer(now);
+}
+
+// C9-139: retry_cnt times, then the work request fails. True if one was left.
+bool Requester::spend_retry(Time now) {
+  (void)now;
+  if (retries_left_ == 0) {
+    fail(Status::RetriesExceeded, {.id = trace::ReasonId::RetriesSpent, .object = dest_qpn_.value});
+    return false;
+  }
+  --retries_left_;
+  return true;
+}
+
+// The timer covers the oldest unacknowledged packet: progress restarts it, an empty window stops it.
+void Requester::restart_timer(Time now) {
+  const bool waiting = oldest_ < next_ || oldest_ < highest_sent_;
+  if (!waiting || timeout_.ps == Time::never().ps)
+    ack_deadline_ = Time::never();
+  else
+    ack_deadline_ = now + timeout_;
+}
+
+void Requester::on_time(Time now) {
+  check_invariants();
+  if (failed_) return;
+  if (rnr_until_ > Time{0} && now >= rnr_until_) {
+    rnr_until_ = Time{0};
+    restart_timer(now);
+  }
+  if (now < ack_deadline_) return;
+  ++counts_.timeouts;
+  if (spend_retry(now)) go_back(oldest_, now);
+  check_invariants();
+}
+
+}  // namespace softhca::transport

@@ -1,0 +1,177 @@
+// The responder's half that answers: ACK, NAK, READ response, and what its own side is told.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "transport/responder.h"
+
+namespace softhca::transport {
+
+using trace::ReasonId;
+
+// One pending ACK stands for all before it (C9-107: acknowledgements may be coalesced).
+void Responder::acknowledge(wire::Psn psn) {
+  if (!replies_.empty() && !replies_.back().is_read && replies_.back().kind == wire::AethKind::Ack &&
+      wire::ahead(psn, replies_.back().psn) >= 0) {
+    replies_.back().psn = psn;
+    replies_.back().msn = msn_;
+    return;
+  }
+  Reply reply;
+  reply.psn = psn;
+  reply.msn = msn_;
+  reply.kind = wire::AethKind::Ack;
+  reply.value = wire::kCreditsInvalid;
+  replies_.push_back(reply);
+}
+
+void Responder::queue_nak(wire::Psn psn, Fault fault) {
+  const FaultInfo& row = row_of(fault);
+  Reply reply;
+  reply.psn = psn;
+  reply.msn = msn_;
+  reply.kind = row.aeth;
+  reply.value = row.aeth == wire::AethKind::RnrNak ? settings_.min_rnr_timer : static_cast<std::uint8_t>(row.code);
+  replies_.push_back(reply);
+}
+
+void Responder::refuse(const Request& request, Fault fault, const trace::Reason& reason) {
+  const FaultInfo& row = row_of(fault);
+  if (fault == Fault::SequenceError) {
+    ++counts_.out_of_order;
+    queue_nak(expected_, fault);
+  } else {
+    queue_nak(request.headers.bth.psn, fault);
+  }
+  nak_sent_ = true;
+  if (row.enters_error) fail(fault, reason);
+}
+
+// A receive that was consumed carries the error; otherwise an asynchronous event does (C49).
+void Responder::fail(Fault fault, const trace::Reason& reason) {
+  const FaultInfo& row = row_of(fault);
+  failed_ = true;
+  ResponderEvent event = row.event;
+  const ReceiveSlot* consumed = held_ ? &*held_ : message_.kind == Message::Kind::Send ? &message_.slot : nullptr;
+  if (consumed != nullptr) {
+    done_.push_back({.work = consumed->work, .status = row.receive_status, .is_write = false, .with_immediate = false,
+                     .solicited = false, .immediate = 0, .bytes = 0, .reason = reason});
+    event = ResponderEvent::None;
+  }
+  failure_ = ResponderFailure{event, reason};
+  message_ = {};
+  held_.reset();
+}
+
+// A SEND or WRITE that was executed is only acknowledged again. A READ is executed again if it
+// lies within one that was (C9-105; CASES C18), else it is dropped.
+void Responder::answer_duplicate(const Request& request) {
+  const wire::Headers& h = request.headers;
+  if (request.info.kind != wire::Kind::ReadRequest) {
+    acknowledge(expected_.minus(1));
+    return;
+  }
+  const std::uint32_t packets = packets_of(h.dma_length);
+  for (const Read& read : reads_) {
+    const std::int32_t skip = wire::ahead(h.bth.psn, read.first);
+    if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
+    const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
+    const bool within = h.rkey == read.key && h.remote_address == read.address + offset && offset <= read.bytes &&
+                        h.dma_length <= read.bytes - offset && packets <= read.packets - static_cast<std::uint32_t>(skip);
+    if (!within) return;
+    // Whatever was still to be sent of it is asked for again by this request.
+    std::erase_if(replies_, [&](const Reply& r) { return r.is_read && r.read.first == read.first; });
+    Reply reply;
+    reply.is_read = true;
+    reply.read = {h.bth.psn, packets, h.rkey, h.remote_address, h.dma_length};
+    reply.psn = h.bth.psn;
+    reply.msn = msn_;
+    const auto place = std::ranges::find_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
+    replies_.insert(place, reply);
+    return;
+  }
+}
+
+std::optional<Emission> Responder::poll_packet() {
+  if (replies_.empty()) return std::nullopt;
+  Reply& front = replies_.front();
+  if (!front.is_read) {
+    ++(front.kind == wire::AethKind::Ack ? counts_.acks : front.kind == wire::AethKind::RnrNak ? counts_.rnr_naks : counts_.naks);
+    const Emission out = emit_acknowledge(front);
+    replies_.pop_front();
+    return out;
+  }
+  const Emission out = emit_read_response(front);
+  ++front.sent;
+  last_read_reply_ = front;
+  if (front.sent == front.read.packets) replies_.pop_front();
+  return out;
+}
+
+Emission Responder::emit_acknowledge(const Reply& reply) const {
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::Acknowledge);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = settings_.dest_qpn;
+  h.bth.psn = reply.psn;
+  h.aeth_kind = reply.kind;
+  h.aeth_value = reply.value;
+  h.msn = reply.msn;
+  return out;
+}
+
+Emission Responder::emit_read_response(Reply& reply) const {
+  const bool first = reply.sent == 0;
+  const bool last = reply.sent + 1 == reply.read.packets;
+  const wire::Place place = first ? (last ? wire::Place::Only : wire::Place::First)
+                                  : (last ? wire::Place::Last : wire::Place::Middle);
+  const std::uint64_t offset = std::uint64_t{reply.sent} * settings_.mtu;
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.mtu, reply.read.bytes - offset));
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::read_response_operation(place));
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = settings_.dest_qpn;
+  h.bth.psn = reply.read.first.plus(reply.sent);
+  h.bth.pad = wire::pad_for(bytes);
+  if (place != wire::Place::Middle) {
+    h.aeth_kind = wire::AethKind::Ack;
+    h.aeth_value = wire::kCreditsInvalid;
+    h.msn = reply.msn;
+  }
+  if (bytes != 0)
+    out.payload = {.place = PayloadRef::Place::Region, .work = 0, .offset = 0, .key = reply.read.key,
+                   .address = reply.read.address + offset, .bytes = bytes};
+  return out;
+}
+
+void Responder::on_payload_fault(const trace::Reason& reason) {
+  ASSERT(last_read_reply_);
+  const Reply broken = *last_read_reply_;
+  std::erase_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, broken.psn) >= 0; });
+  const Fault fault = reason.id < ReasonId::IommuNotMapped ? Fault::RemoteAccess : Fault::RemoteOperational;
+  queue_nak(broken.read.first.plus(broken.sent - 1), fault);
+  if (!failed_) fail(fault, reason);
+}
+
+void Responder::complete_receive(const Request& request, std::uint64_t bytes, const ReceiveSlot& slot) {
+  const bool with_immediate = request.info.has(wire::Header::Imm);
+  done_.push_back({.work = slot.work, .status = Status::Success, .is_write = request.info.kind == wire::Kind::Write,
+                   .with_immediate = with_immediate, .solicited = request.headers.bth.solicited,
+                   .immediate = with_immediate ? request.headers.immediate : 0, .bytes = bytes, .reason = {}});
+}
+
+std::optional<ReceiveCompletion> Responder::poll_completion() {
+  if (done_.empty()) return std::nullopt;
+  const ReceiveCompletion front = done_.front();
+  done_.pop_front();
+  return front;
+}
+
+std::optional<ResponderFailure> Responder::poll_failure() {
+  const std::optional<ResponderFailure> out = failure_;
+  failure_.reset();
+  return out;
+}
+
+}  // namespace softhca::transport
