@@ -9,7 +9,9 @@
 
 namespace softhca::wire {
 
-enum class Header : std::uint8_t { None, Deth, Xrceth, Reth, AtomicEth, Aeth, AtomicAckEth, Imm, Ieth, Feth };
+enum class Header : std::uint8_t {
+  None, Deth, Xrceth, Reth, AtomicEth, Aeth, AtomicAckEth, Imm, Ieth, Feth,
+};
 
 constexpr std::size_t size_of(Header header) {
   switch (header) {

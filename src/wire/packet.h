@@ -69,7 +69,9 @@ struct Headers {
   friend bool operator==(const Headers&, const Headers&) = default;
 };
 
-enum class ParseError : std::uint8_t { Truncated, BadVersion, UnknownOpcode, PadTooLong, PayloadUnexpected };
+enum class ParseError : std::uint8_t {
+  Truncated, BadVersion, UnknownOpcode, PadTooLong, PayloadUnexpected,
+};
 
 struct Packet {
   const OpcodeInfo* info{};
@@ -78,7 +80,8 @@ struct Packet {
   std::uint32_t icrc{};  // as found; checking it is wire/icrc.h's
 };
 
-// `bytes` is the whole UDP payload.
+// `bytes` is the whole UDP payload. Reserved bits are ignored. Pad bytes must be there, but need not
+// be what pad_for says; a CNP must carry its 16 reserved bytes, which are its payload.
 Result<Packet, ParseError> parse(ConstBytes bytes);
 
 // Writes BTH and extension headers. Gives how many bytes: find_opcode(...)->header_bytes().
