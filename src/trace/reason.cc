@@ -129,6 +129,8 @@ constexpr ReasonInfo kReasons[] = {
     {PageOffsetDiffers, "page_offset_differs", Driver,
      "The I/O address and the buffer must have the same offset in a page.",
      "Choose an I/O address with the buffer's page offset."},
+    {OutOfMemory, "out_of_memory", Kernel, "The kernel must have a page for every page registered.",
+     "Free memory, raise the container's limit, or register less."},
     {BadTransition, "bad_transition", Driver,
      "A queue pair moves RESET, INIT, RTR, RTS; RESET and ERR from anywhere.",
      "Follow the order of states."},

@@ -34,7 +34,7 @@ enum class ReasonId : std::uint16_t {
   // Registration.
   HoleInRange = 80, PageReadOnly = 81, MemlockExceeded = 82, BadAccessFlags = 83,
   BadLength = 84, SpecialMapping = 85, KeysExhausted = 86, AddressesExhausted = 87,
-  PageOffsetDiffers = 88,
+  PageOffsetDiffers = 88, OutOfMemory = 89,
   // Queue pairs, completion queues and their attributes.
   BadTransition = 100, AttributeMissing = 101, AttributeNotAllowed = 102, MtuTooLarge = 103,
   GidIndexUnset = 104, NoGrh = 105, GidFamilyDiffers = 106, AttributeOutOfRange = 107,

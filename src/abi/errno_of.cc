@@ -1,0 +1,63 @@
+#include "abi/errno_of.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+namespace softhca::abi {
+namespace {
+
+using enum trace::ReasonId;
+
+struct Row {
+  trace::ReasonId reason;
+  int code;
+};
+
+// Reasons of failed calls. Those of completions never get here; if one did, it would be EIO.
+constexpr Row kErrnos[] = {
+    // Memory: what get_user_pages answers, and EFAULT also for a page without the right.
+    {HoleInRange, EFAULT},
+    {PageReadOnly, EFAULT},
+    {SpecialMapping, EFAULT},
+    {MemlockExceeded, ENOMEM},
+    {BadAccessFlags, EINVAL},
+    {BadLength, EINVAL},
+    {PageOffsetDiffers, EINVAL},
+    {KeysExhausted, ENOMEM},
+    {AddressesExhausted, ENOMEM},
+    // Work requests: providers answer ENOMEM for a full queue.
+    {QueueFull, ENOMEM},
+    {QpNotReady, EINVAL},
+    {TooManySges, EINVAL},
+    {InlineTooLong, EINVAL},
+    {MessageTooLong, EINVAL},
+    {OpcodeNotSupported, EOPNOTSUPP},
+    // Objects and attributes.
+    {BadTransition, EINVAL},
+    {AttributeMissing, EINVAL},
+    {AttributeNotAllowed, EINVAL},
+    {AttributeOutOfRange, EINVAL},
+    {MtuTooLarge, EINVAL},
+    {GidIndexUnset, EINVAL},
+    {NoGrh, EINVAL},
+    {GidFamilyDiffers, EINVAL},
+    {DestinationGidZero, EINVAL},
+    {ObjectBusy, EBUSY},
+    {LimitExceeded, ENOMEM},
+    // Device and port.
+    {PortDown, ENETDOWN},
+    {NoInterface, ENODEV},
+    {UdpPortTaken, EADDRINUSE},
+    {NoRoute, EHOSTUNREACH},
+    {AssertionBroken, EIO},
+};
+
+}  // namespace
+
+Errno errno_of(trace::ReasonId id) {
+  const auto* row = std::ranges::find(kErrnos, id, &Row::reason);
+  return {row == std::end(kErrnos) ? EIO : row->code};
+}
+
+}  // namespace softhca::abi

@@ -1,0 +1,69 @@
+#include "abi/event_queue.h"
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace softhca::abi {
+
+void Acknowledgements::delivered() {
+  pthread_mutex_lock(&mutex_);
+  ++delivered_;
+  pthread_mutex_unlock(&mutex_);
+}
+
+void Acknowledgements::acknowledge(std::uint32_t events) {
+  pthread_mutex_lock(&mutex_);
+  completed_ += events;
+  pthread_cond_broadcast(&changed_);
+  pthread_mutex_unlock(&mutex_);
+}
+
+void Acknowledgements::wait() {
+  pthread_mutex_lock(&mutex_);
+  // Both wrap; a program acknowledges at most what it has taken.
+  while (completed_ != delivered_) pthread_cond_wait(&changed_, &mutex_);
+  pthread_mutex_unlock(&mutex_);
+}
+
+Outcome<std::unique_ptr<EventQueue>> EventQueue::open() {
+  auto counter = os::EventCounter::open();
+  if (!counter) return Errno{counter.error().number};
+  return std::unique_ptr<EventQueue>(new EventQueue(std::move(*counter)));
+}
+
+void EventQueue::post(const ibv_async_event& event, Acknowledgements* about) noexcept {
+  const std::scoped_lock held(lock_);
+  try {
+    waiting_.push_back({event, about});
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  counter_.give();
+}
+
+Outcome<ibv_async_event> EventQueue::take() {
+  for (;;) {
+    const auto counted = counter_.take();
+    const std::scoped_lock held(lock_);
+    if (!counted) {
+      // forget() may have made the descriptor non-blocking for a moment, under the lock.
+      if (counted.error().number == EAGAIN && !counter_.is_non_blocking()) continue;
+      return Errno{counted.error().number};
+    }
+    if (waiting_.empty()) continue;  // its object went in the meantime
+    const Waiting first = waiting_.front();
+    waiting_.pop_front();
+    if (first.about != nullptr) first.about->delivered();
+    return first.event;
+  }
+}
+
+void EventQueue::forget(const Acknowledgements& about) {
+  const std::scoped_lock held(lock_);
+  const auto dropped =
+      std::erase_if(waiting_, [&](const Waiting& one) { return one.about == &about; });
+  for (std::size_t i = 0; i < dropped && counter_.take_if_any(); ++i) continue;
+}
+
+}  // namespace softhca::abi

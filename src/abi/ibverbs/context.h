@@ -1,0 +1,73 @@
+// Context: an opened device, as a program holds it. Several contexts of a process share a device.
+//
+// Threads  any
+// See also abi/layout.h (why ibv_context lies at the end), abi/ibverbs/slots.cc
+#pragma once
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "abi/event_queue.h"
+#include "abi/ibverbs/device.h"
+#include "abi/layout.h"
+#include "driver/live_device.h"
+#include "os/shared_memory.h"
+
+namespace softhca::abi {
+
+// What a context takes with it when the program closes it with objects still in place. A kernel
+// destroys what a process leaves behind; so does a context, in reverse order of creation, so that
+// nothing goes before what depends on it.
+class Owned {
+ public:
+  Owned() = default;
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  virtual ~Owned() = default;
+
+  // Takes the object off the device; it is deleted afterwards.
+  virtual void abandon(driver::Engine& engine, Time now) = 0;
+
+ private:
+  friend class Context;
+  std::list<Owned*>::iterator place_{};
+};
+
+class Context final : public ContextLayout, private driver::EventSink {
+ public:
+  // FAILS WITH the errno of NoInterface, EMFILE, ENOMEM
+  static Outcome<Context*> open(Device& device);
+  ~Context() override;
+
+  static Context& of(ibv_context* context) {
+    return static_cast<Context&>(ContextLayout::of(*context));
+  }
+
+  // Takes everything that is left off the device; the context is deleted afterwards.
+  void close();
+
+  driver::LiveDevice& device() { return *device_; }
+  EventQueue& async_events() { return *async_events_; }
+
+  // Keeps track of an object until it goes or the context is closed.
+  void adopt(Owned& object);
+  void release(Owned& object);
+
+ private:
+  Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
+          std::unique_ptr<EventQueue> events, os::SharedMemory command);
+  void completion_event(driver::CompletionQueue&) override {}
+  void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
+                   const trace::Reason& reason) override;
+
+  std::shared_ptr<driver::LiveDevice> device_;
+  std::unique_ptr<EventQueue> async_events_;
+  os::SharedMemory command_;  // cmd_fd: a descriptor with an inode of its own, which can be dup()ed
+  std::mutex lock_;
+  std::list<Owned*> objects_;  // newest first
+};
+
+// Fills every function pointer that programs may call through a context.
+void fill_slots(ContextLayout& context);
+
+}  // namespace softhca::abi

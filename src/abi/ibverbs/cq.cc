@@ -1,0 +1,239 @@
+#include "abi/ibverbs/cq.h"
+
+#include <algorithm>
+#include <array>
+
+#include "abi/entry.h"
+#include "base/bytes.h"
+
+namespace softhca::abi {
+namespace {
+
+constexpr std::size_t kBatch = 16;  // completions taken off the ring at a time
+
+ibv_wc as_verbs(const driver::Completion& completion) {
+  ibv_wc wc{};
+  wc.wr_id = completion.wr_id;
+  wc.status = static_cast<ibv_wc_status>(completion.status);
+  wc.opcode = static_cast<ibv_wc_opcode>(completion.opcode);
+  wc.vendor_err = static_cast<std::uint32_t>(completion.reason);
+  wc.byte_len = completion.byte_count;
+  wc.qp_num = completion.qpn.value;
+  if (completion.with_immediate) {
+    wc.imm_data = byte_swapped(completion.immediate);
+    wc.wc_flags = IBV_WC_WITH_IMM;
+  }
+  return wc;
+}
+
+// Members that a completion of this device has. Time stamps, VLANs, flow tags and tag matching are
+// not among them; asking for one fails at creation.
+constexpr std::uint64_t kMembers = IBV_WC_STANDARD_FLAGS;
+
+const driver::Completion& current(ibv_cq_ex* cq) { return Cq::of(cq).current(); }
+
+// For members that no completion of this device has.
+template <class T>
+T nothing(ibv_cq_ex*) {
+  return T{};
+}
+
+}  // namespace
+
+Cq::Cq(Context& owner, const Request& request)
+    : ibv_cq_ex{},
+      single_threaded_(request.single_threaded),
+      completion_events_(mutex, cond, comp_events_completed),
+      async_events_(mutex, cond, async_events_completed) {
+  context = &owner.context();
+  channel = request.channel;
+  cq_context = request.cq_context;
+  pthread_mutex_init(&mutex, nullptr);
+  pthread_cond_init(&cond, nullptr);
+  fill_slots(*this);
+  if (channel != nullptr) Channel::of(channel).attach();
+}
+
+Cq::~Cq() {
+  owner().async_events().forget(async_events_);
+  if (channel != nullptr) {
+    Channel::of(channel).events().forget(completion_events_);
+    Channel::of(channel).detach();
+  }
+  pthread_cond_destroy(&cond);
+  pthread_mutex_destroy(&mutex);
+}
+
+Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
+  if (request.entries < 1 || request.entries > nic::kMaxCqes) return Errno{EINVAL};
+  if (request.vector >= nic::kCompletionVectors) return Errno{EINVAL};
+  if (request.channel != nullptr && request.channel->context != &owner.context())
+    return Errno{EINVAL};
+  std::unique_ptr<Cq> cq(new Cq(owner, request));
+  const auto queue = outcome_of(owner.device().run([&](driver::Engine& engine, Time now) {
+    return engine.create_cq(request.entries, cq.get(), now);
+  }));
+  if (!queue) return queue.error();
+  cq->queue_ = *queue;
+  cq->handle = cq->queue_->cqn();
+  cq->cqe = static_cast<int>(cq->queue_->capacity());
+  owner.adopt(*cq);
+  return cq.release();
+}
+
+Outcome<void> Cq::destroy() {
+  const auto gone = outcome_of(owner().device().run(
+      [&](driver::Engine& engine, Time now) { return engine.destroy_cq(*queue_, now); }));
+  if (!gone) return gone;
+  owner().async_events().forget(async_events_);
+  if (channel != nullptr) Channel::of(channel).events().forget(completion_events_);
+  completion_events_.wait();
+  async_events_.wait();
+  owner().release(*this);
+  return {};
+}
+
+void Cq::abandon(driver::Engine& engine, Time now) {
+  [[maybe_unused]] const auto gone = engine.destroy_cq(*queue_, now);
+}
+
+std::size_t Cq::poll(std::span<driver::Completion> out) {
+  if (const std::size_t found = queue_->poll(out); found != 0) return found;
+  owner().device().drive();
+  return queue_->poll(out);
+}
+
+void Cq::completion_event(driver::CompletionQueue&) {
+  if (channel == nullptr) return;
+  ibv_async_event event{};
+  event.element.cq = verbs();
+  Channel::of(channel).events().post(event, &completion_events_);
+}
+
+void Cq::async_event(driver::AsyncEventType type, driver::QueuePair*, driver::CompletionQueue*,
+                     const trace::Reason&) {
+  ibv_async_event event{};
+  event.event_type = static_cast<ibv_event_type>(type);
+  event.element.cq = verbs();
+  owner().async_events().post(event, &async_events_);
+}
+
+int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
+  return answer_minus_one([&]() -> Outcome<int> {
+    Cq& cq = Cq::of(verbs);
+    std::array<driver::Completion, kBatch> batch;
+    int filled = 0;
+    while (filled < num_entries) {
+      const auto room = std::min(static_cast<std::size_t>(num_entries - filled), kBatch);
+      const std::span<driver::Completion> wanted(batch.data(), room);
+      const std::size_t found = filled == 0 ? cq.poll(wanted) : cq.queue()->poll(wanted);
+      for (std::size_t i = 0; i < found; ++i) wc[filled++] = as_verbs(batch[i]);
+      if (found < room) break;
+    }
+    return filled;
+  });
+}
+
+int req_notify_cq(ibv_cq* verbs, int solicited_only) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    Cq& cq = Cq::of(verbs);
+    cq.owner().device().run([&](driver::Engine& engine, Time now) {
+      engine.arm_cq(*cq.queue(), solicited_only != 0, now);
+    });
+    if (cq.channel != nullptr) cq.owner().device().expect_sleep();
+    return {};
+  });
+}
+
+int Cq::begin() {
+  if (!single_threaded_) polling_.lock();
+  const int found = take_next();
+  if (found != 0 && !single_threaded_) polling_.unlock();
+  return found;
+}
+
+int Cq::take_next() {
+  const auto outcome = caught([&]() -> Outcome<std::size_t> { return poll({&current_, 1}); });
+  if (!outcome) return outcome.error().code;
+  if (*outcome == 0) return ENOENT;
+  wr_id = current_.wr_id;
+  status = static_cast<ibv_wc_status>(current_.status);
+  return 0;
+}
+
+void Cq::end() {
+  if (!single_threaded_) polling_.unlock();
+}
+
+void fill_slots(ibv_cq_ex& cq) {
+  cq.start_poll = [](ibv_cq_ex* one, ibv_poll_cq_attr* attributes) {
+    if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
+    return Cq::of(one).begin();
+  };
+  cq.next_poll = [](ibv_cq_ex* one) { return Cq::of(one).take_next(); };
+  cq.end_poll = [](ibv_cq_ex* one) { Cq::of(one).end(); };
+  cq.read_opcode = [](ibv_cq_ex* one) { return static_cast<ibv_wc_opcode>(current(one).opcode); };
+  cq.read_vendor_err = [](ibv_cq_ex* one) {
+    return static_cast<std::uint32_t>(current(one).reason);
+  };
+  cq.read_byte_len = [](ibv_cq_ex* one) { return current(one).byte_count; };
+  cq.read_imm_data = [](ibv_cq_ex* one) -> __be32 { return byte_swapped(current(one).immediate); };
+  cq.read_qp_num = [](ibv_cq_ex* one) { return current(one).qpn.value; };
+  cq.read_wc_flags = [](ibv_cq_ex* one) -> unsigned {
+    return current(one).with_immediate ? IBV_WC_WITH_IMM : 0;
+  };
+  cq.read_src_qp = nothing<std::uint32_t>;
+  cq.read_slid = nothing<std::uint32_t>;
+  cq.read_sl = nothing<std::uint8_t>;
+  cq.read_dlid_path_bits = nothing<std::uint8_t>;
+  cq.read_completion_ts = nothing<std::uint64_t>;
+  cq.read_cvlan = nothing<std::uint16_t>;
+  cq.read_flow_tag = nothing<std::uint32_t>;
+  cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* tag) { *tag = {}; };
+  cq.read_completion_wallclock_ns = nothing<std::uint64_t>;
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
+  return answer_pointer([&]() -> Outcome<ibv_cq_ex*> {
+    const std::uint32_t mask = attributes->comp_mask;
+    const std::uint32_t flags = (mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) ? attributes->flags : 0;
+    if ((mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return Errno{EOPNOTSUPP};
+    if ((flags & ~std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}) != 0) return Errno{EOPNOTSUPP};
+    if ((attributes->wc_flags & ~kMembers) != 0) return Errno{EOPNOTSUPP};
+    const auto cq =
+        Cq::create(Context::of(context),
+                   {.entries = attributes->cqe,
+                    .cq_context = attributes->cq_context,
+                    .channel = attributes->channel,
+                    .vector = attributes->comp_vector,
+                    .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0});
+    if (!cq) return cq.error();
+    return *cq;
+  });
+}
+
+VERB("IBVERBS_1.1", ibv_cq*, ibv_create_cq,
+     (ibv_context * context, int cqe, void* cq_context, ibv_comp_channel* channel,
+      int comp_vector)) {
+  return answer_pointer([&]() -> Outcome<ibv_cq*> {
+    if (cqe < 1 || comp_vector < 0) return Errno{EINVAL};
+    const auto cq =
+        Cq::create(Context::of(context), {.entries = static_cast<std::uint32_t>(cqe),
+                                          .cq_context = cq_context,
+                                          .channel = channel,
+                                          .vector = static_cast<std::uint32_t>(comp_vector)});
+    if (!cq) return cq.error();
+    return (*cq)->verbs();
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_destroy_cq, (ibv_cq * verbs)) {
+  return answer_errno([&]() -> Outcome<void> {
+    Cq& cq = Cq::of(verbs);
+    const auto gone = cq.destroy();
+    if (gone) delete &cq;
+    return gone;
+  });
+}
+
+}  // namespace softhca::abi

@@ -1,0 +1,72 @@
+// Cq: a completion queue, as a program holds it; served through ibv_poll_cq and, where it was
+// created with ibv_create_cq_ex, also through the functions of ibv_cq_ex.
+//
+// Threads  any. Between start_poll and end_poll a thread owns the extended interface
+#pragma once
+#include <mutex>
+#include <span>
+
+#include "abi/ibverbs/channel.h"
+#include "driver/completion_queue.h"
+
+namespace softhca::abi {
+
+class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
+ public:
+  struct Request {
+    std::uint32_t entries{};
+    void* cq_context{};
+    ibv_comp_channel* channel{};
+    std::uint32_t vector{};
+    bool single_threaded{};
+  };
+  // FAILS WITH EINVAL, ENOMEM
+  static Outcome<Cq*> create(Context& owner, const Request& request);
+  ~Cq() override;
+
+  static Cq& of(ibv_cq_ex* verbs) { return static_cast<Cq&>(*verbs); }
+  static Cq& of(ibv_cq* verbs) { return of(reinterpret_cast<ibv_cq_ex*>(verbs)); }
+  ibv_cq* verbs() { return ibv_cq_ex_to_cq(this); }
+
+  // FAILS WITH EBUSY. Waits until the program has acknowledged the events that it took.
+  Outcome<void> destroy();
+  void abandon(driver::Engine& engine, Time now) override;
+
+  // What is in the ring; if nothing is, what is there once the device has been driven.
+  std::size_t poll(std::span<driver::Completion> out);
+
+  Context& owner() { return Context::of(context); }
+  driver::CompletionQueue* queue() { return queue_; }
+  Acknowledgements& completion_events() { return completion_events_; }
+  Acknowledgements& async_events() { return async_events_; }
+
+  // The extended interface: takes the next completion, or gives ENOENT. begin() and end() enclose
+  // the time during which a thread owns it; a begin() that fails needs no end().
+  int begin();
+  int take_next();
+  void end();
+  const driver::Completion& current() const { return current_; }
+
+ private:
+  Cq(Context& owner, const Request& request);
+  void completion_event(driver::CompletionQueue& cq) override;
+  void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
+                   const trace::Reason& reason) override;
+
+  driver::CompletionQueue* queue_ = nullptr;
+  bool single_threaded_;
+  Acknowledgements completion_events_;
+  Acknowledgements async_events_;
+  std::mutex polling_;
+  driver::Completion current_;
+};
+
+// Fills the function pointers of ibv_cq_ex.
+void fill_slots(ibv_cq_ex& cq);
+
+// Operations that programs reach through the context.
+int poll_cq(ibv_cq* cq, int num_entries, ibv_wc* wc) noexcept;
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept;
+
+}  // namespace softhca::abi

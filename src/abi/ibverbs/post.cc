@@ -1,0 +1,119 @@
+// Posting: the way of a work request from a program's list into a ring.
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "abi/entry.h"
+#include "abi/ibverbs/qp.h"
+#include "abi/qp_attributes.h"
+#include "base/bytes.h"
+
+namespace softhca::abi {
+namespace {
+
+using transport::WorkOpcode;
+static_assert(IBV_WR_RDMA_WRITE == static_cast<int>(WorkOpcode::Write));
+static_assert(IBV_WR_RDMA_WRITE_WITH_IMM == static_cast<int>(WorkOpcode::WriteImm));
+static_assert(IBV_WR_SEND == static_cast<int>(WorkOpcode::Send));
+static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(WorkOpcode::SendImm));
+static_assert(IBV_WR_RDMA_READ == static_cast<int>(WorkOpcode::Read));
+static_assert(IBV_SEND_INLINE == static_cast<int>(driver::SendFlag::Inline));
+
+constexpr unsigned kKnownFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+// The scatter-gather entries of one work request. One more than the device takes still fits, so
+// that it is the engine that refuses, and says why.
+class SgeCopy {
+ public:
+  std::span<const driver::Sge> of(const ibv_sge* list, int count) {
+    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), copies_.size());
+    for (std::size_t i = 0; i < used; ++i)
+      copies_[i] = {list[i].addr, list[i].length, list[i].lkey};
+    return {copies_.data(), used};
+  }
+
+ private:
+  std::array<driver::Sge, nic::kMaxSges + 1> copies_;
+};
+
+bool carries_immediate(WorkOpcode opcode) {
+  return opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm;
+}
+
+Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
+  const std::uint32_t opcode = number_of(wr.opcode);
+  if (wr.num_sge < 0) return Errno{EINVAL};
+  if (opcode > IBV_WR_RDMA_READ) return Errno{EOPNOTSUPP};
+  driver::SendRequest request;
+  request.wr_id = wr.wr_id;
+  request.opcode = static_cast<WorkOpcode>(opcode);
+  request.flags =
+      driver::SendFlags::of_bits(static_cast<std::uint8_t>(wr.send_flags & kKnownFlags));
+  request.sges = sges.of(wr.sg_list, wr.num_sge);
+  if (carries_immediate(request.opcode)) request.immediate = byte_swapped(wr.imm_data);
+  request.remote_address = wr.wr.rdma.remote_addr;
+  request.rkey = {wr.wr.rdma.rkey};
+  return request;
+}
+
+Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, SgeCopy& sges) {
+  if (wr.num_sge < 0) return Errno{EINVAL};
+  return driver::ReceiveRequest{.wr_id = wr.wr_id, .sges = sges.of(wr.sg_list, wr.num_sge)};
+}
+
+auto post(driver::Engine& engine, driver::QueuePair& pair, const driver::SendRequest& request,
+          bool more, Time now) {
+  return engine.post_send(pair, request, more, now);
+}
+auto post(driver::Engine& engine, driver::QueuePair& pair, const driver::ReceiveRequest& request,
+          bool more, Time now) {
+  return engine.post_receive(pair, request, more, now);
+}
+void ring(driver::Engine& engine, driver::QueuePair& pair, const ibv_send_wr*, Time now) {
+  engine.ring_send_doorbell(pair, now);
+}
+void ring(driver::Engine& engine, driver::QueuePair& pair, const ibv_recv_wr*, Time now) {
+  engine.ring_receive_doorbell(pair, now);
+}
+
+// Posts from `next` on, which is left at the first one that was refused.
+template <class WorkRequest>
+Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkRequest*& next,
+                        Time now) {
+  SgeCopy sges;
+  for (const WorkRequest* const first = next; next != nullptr; next = next->next) {
+    Outcome<void> posted;
+    if (const auto request = request_of(*next, sges); !request) {
+      posted = request.error();
+    } else {
+      posted = outcome_of(post(engine, pair, *request, next->next != nullptr, now));
+    }
+    if (posted) continue;
+    if (next != first) ring(engine, pair, next, now);  // those before it stay posted
+    return posted;
+  }
+  return {};
+}
+
+template <class WorkRequest>
+int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
+  const int code = answer_errno([&] {
+    return qp.owner().device().run(
+        [&](driver::Engine& engine, Time now) { return post_list(engine, qp.pair(), next, now); });
+  });
+  if (code != 0 && bad != nullptr) *bad = next;
+  return code;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept {
+  return post_to(Qp::of(qp), list, bad);
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
+  return post_to(Qp::of(qp), list, bad);
+}
+
+}  // namespace softhca::abi

@@ -1,0 +1,53 @@
+// Qp: a queue pair, as a program holds it.
+//
+// Threads  any; the device's owner puts work requests of one call behind each other
+// See also abi/ibverbs/post.cc, abi/ibverbs/send_builder.h
+#pragma once
+#include <memory>
+
+#include "abi/ibverbs/cq.h"
+#include "abi/ibverbs/memory.h"
+#include "abi/ibverbs/send_builder.h"
+
+namespace softhca::abi {
+
+class Qp final : public QpLayout, public Owned, private driver::EventSink {
+ public:
+  // Writes back into `wanted` what the queue pair really has. FAILS WITH EINVAL, ENOMEM, EOPNOTSUPP
+  static Outcome<Qp*> create(Pd& domain, ibv_qp_init_attr& wanted);
+  ~Qp() override;
+
+  static Qp& of(ibv_qp* verbs) { return static_cast<Qp&>(*reinterpret_cast<QpLayout*>(verbs)); }
+  ibv_qp& verbs() { return known.qp_base; }
+
+  // Offers the functions of ibv_qp_ex. FAILS WITH EOPNOTSUPP for an operation that is not offered
+  Outcome<void> offer_builder(std::uint64_t operations);
+  SendBuilder* builder() { return builder_.get(); }  // null: not asked for
+
+  // FAILS WITH EBUSY. Waits until the program has acknowledged the events that it took.
+  Outcome<void> destroy();
+  void abandon(driver::Engine& engine, Time now) override;
+
+  Context& owner() { return Context::of(known.qp_base.context); }
+  driver::QueuePair& pair() { return *pair_; }
+  Acknowledgements& async_events() { return async_events_; }
+  void report(ibv_qp_init_attr& attributes);
+
+ private:
+  Qp(Pd& domain, const ibv_qp_init_attr& wanted);
+  void completion_event(driver::CompletionQueue&) override {}
+  void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
+                   const trace::Reason& reason) override;
+
+  driver::QueuePair* pair_ = nullptr;
+  bool signal_all_;
+  std::unique_ptr<SendBuilder> builder_;
+  Acknowledgements async_events_;
+};
+
+// Operations that programs reach through the context.
+int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept;
+int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept;
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
+
+}  // namespace softhca::abi

@@ -1,0 +1,262 @@
+// Queries: what the device says about itself. Every maximum is one that can be reached, and one
+// more fails.
+#include "abi/ibverbs/queries.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "abi/entry.h"
+#include "abi/ibverbs/context.h"
+#include "abi/qp_attributes.h"
+#include "base/bytes.h"
+#include "os/environment.h"
+
+namespace softhca::abi {
+namespace {
+
+// An OUI in the range that anybody may use locally (second bit of the first octet), so that it
+// names no vendor whose devices programs have special rules for.
+constexpr std::uint32_t kVendorId = 0x0250ca;
+// A part that no program knows. SOFTHCA_PART_ID names one that a program has rules for.
+constexpr std::uint32_t kPartId = 1;
+// Pages of 4 KiB and every larger power of two.
+constexpr std::uint64_t kPageSizes = ~(kPage4K - 1);
+// All of a process's addresses on x86-64 (47 bits).
+constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 47;
+// 4.096 us times 2^15, 134 ms: how long a peer that is not running may take to be scheduled.
+constexpr std::uint8_t kAckDelay = 15;
+
+std::uint32_t part_id() {
+  const auto chosen = os::env_number("SOFTHCA_PART_ID");
+  return static_cast<std::uint32_t>(chosen.value_or(kPartId));
+}
+
+ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
+  ibv_device_attr attr{};
+  static_assert(sizeof SOFTHCA_VERSION <= sizeof attr.fw_ver);
+  std::memcpy(attr.fw_ver, SOFTHCA_VERSION, sizeof SOFTHCA_VERSION);
+  attr.node_guid = attr.sys_image_guid = byte_swapped(device.guid);
+  attr.max_mr_size = kMaxRegionBytes;
+  attr.page_size_cap = kPageSizes;
+  attr.vendor_id = kVendorId;
+  attr.vendor_part_id = part_id();
+  attr.max_qp = nic::kMaxQps;
+  attr.max_qp_wr = nic::kMaxQueueEntries;
+  attr.device_cap_flags =
+      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+  attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
+  attr.max_cq = nic::kMaxCqs;
+  attr.max_cqe = nic::kMaxCqes;
+  attr.max_mr = nic::kMaxKeys;
+  attr.max_pd = nic::kMaxPds;
+  attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
+  attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);
+  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.max_ah = nic::kMaxAhs;
+  attr.max_pkeys = 1;
+  attr.local_ca_ack_delay = kAckDelay;
+  attr.phys_port_cnt = 1;
+  return attr;
+}
+
+constexpr std::uint32_t kPort = 1;
+constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+// IBTA vol. 1, 14.2.5.6 (PortInfo): codes of PortPhysicalState.
+enum class PhysicalState : std::uint8_t { Disabled = 3, LinkUp = 5 };
+
+// Codes of LinkWidthActive and LinkSpeedActive that make up the speed of an Ethernet interface.
+struct LinkRate {
+  std::uint64_t mbps;
+  std::uint8_t width;   // 1: one lane, 16: two, 2: four
+  std::uint16_t speed;  // 1: 2.5 Gb/s a lane, 2: 5, 8: 10, 32: 25, 64: 50, 128: 100, 256: 200
+};
+constexpr LinkRate kLinkRates[] = {
+    {0, 1, 1},        {10'000, 1, 8},   {20'000, 2, 2},   {25'000, 1, 32},   {40'000, 2, 8},
+    {50'000, 16, 32}, {100'000, 2, 32}, {200'000, 2, 64}, {400'000, 2, 128}, {800'000, 2, 256},
+};
+
+// The fastest that is not faster than the interface; the slowest where its speed is not known.
+const LinkRate& link_rate(std::uint64_t mbps) {
+  const auto* const above = std::ranges::upper_bound(kLinkRates, mbps, {}, &LinkRate::mbps);
+  return *(above - 1);
+}
+
+Outcome<PortLayout> port_of(ibv_context* context, std::uint32_t port) {
+  if (port != kPort) return Errno{EINVAL};
+  driver::LiveDevice& device = Context::of(context).device();
+  device.refresh_port();
+  return as_verbs(device.run([](driver::Engine& engine, Time) { return engine.port(); }));
+}
+
+std::vector<driver::GidEntry> gids_of(ibv_context* context) {
+  return Context::of(context).device().run([](driver::Engine& engine, Time) {
+    return std::vector<driver::GidEntry>(engine.gids().begin(), engine.gids().end());
+  });
+}
+
+// The GID at `index`, or nothing where the slot is empty. FAILS WITH EINVAL
+Outcome<std::optional<wire::Gid>> gid_at(ibv_context* context, std::uint32_t port,
+                                         std::uint32_t index) {
+  if (port != kPort || index >= nic::kGidTableLength) return Errno{EINVAL};
+  for (const driver::GidEntry& entry : gids_of(context))
+    if (entry.index == index) return std::optional(entry.gid);
+  return std::optional<wire::Gid>();
+}
+
+ibv_gid_entry as_verbs(ibv_context* context, std::uint32_t index, const wire::Gid& gid) {
+  ibv_gid_entry entry{};
+  std::memcpy(entry.gid.raw, gid.bytes.data(), sizeof entry.gid.raw);
+  entry.gid_index = index;
+  entry.port_num = kPort;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.ndev_ifindex = Device::of(context->device).description().interface_index;
+  return entry;
+}
+
+}  // namespace
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attributes, std::size_t size) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    if (input != nullptr && input->comp_mask != 0) return Errno{EINVAL};
+    if (size < offsetof(ibv_device_attr_ex, comp_mask) + sizeof attributes->comp_mask)
+      return Errno{EINVAL};
+    ibv_device_attr_ex attr{};
+    attr.orig_attr = attributes_of(Device::of(context->device).description());
+    attr.phys_port_cnt_ex = 1;
+    std::memset(attributes, 0, size);
+    std::memcpy(attributes, &attr, std::min(size, sizeof attr));
+    return {};
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_query_device, (ibv_context * context, ibv_device_attr* attributes)) {
+  return answer_errno([&]() -> Outcome<void> {
+    *attributes = attributes_of(Device::of(context->device).description());
+    return {};
+  });
+}
+
+PortLayout as_verbs(const driver::PortAttributes& port) {
+  const bool active = port.state == driver::PortState::Active;
+  const LinkRate& rate = link_rate(port.speed_mbps);
+  ibv_port_attr attr{};
+  attr.state = static_cast<ibv_port_state>(port.state);
+  attr.max_mtu = mtu_number(port.max_mtu);
+  attr.active_mtu = mtu_number(port.active_mtu);
+  attr.gid_tbl_len = static_cast<int>(port.gid_table_length);
+  attr.port_cap_flags = IBV_PORT_IP_BASED_GIDS;
+  attr.max_msg_sz = port.max_message_bytes;
+  attr.pkey_tbl_len = 1;
+  attr.max_vl_num = 1;
+  attr.active_width = rate.width;
+  // A code that only fits active_speed_ex is told as the fastest that fits.
+  attr.active_speed = static_cast<std::uint8_t>(std::min<std::uint16_t>(rate.speed, 128));
+  attr.phys_state =
+      static_cast<std::uint8_t>(active ? PhysicalState::LinkUp : PhysicalState::Disabled);
+  attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attr.flags = IBV_QPF_GRH_REQUIRED;
+  PortLayout layout;
+  std::memcpy(layout.known, &attr, sizeof layout.known);
+  layout.active_speed_ex = rate.speed;
+  return layout;
+}
+
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
+               std::size_t size) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    const auto layout = port_of(context, port);
+    if (!layout) return layout.error();
+    std::memset(static_cast<void*>(attributes), 0, size);
+    std::memcpy(static_cast<void*>(attributes), &*layout, std::min(size, sizeof *layout));
+    return {};
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_query_port,
+     (ibv_context * context, std::uint8_t port, _compat_ibv_port_attr* attributes)) {
+  return answer_errno([&]() -> Outcome<void> {
+    const auto layout = port_of(context, port);
+    if (!layout) return layout.error();
+    std::memcpy(static_cast<void*>(attributes), &*layout, kCompatPortBytes);
+    return {};
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_query_gid,
+     (ibv_context * context, std::uint8_t port, int index, ibv_gid* gid)) {
+  return answer_minus_one([&]() -> Outcome<int> {
+    const auto found = gid_at(context, port, static_cast<std::uint32_t>(index));
+    if (!found) return found.error();
+    const wire::Gid value = found->value_or(wire::Gid{});  // an empty slot holds the zero GID
+    std::memcpy(gid->raw, value.bytes.data(), sizeof gid->raw);
+    return 0;
+  });
+}
+
+VERB("IBVERBS_1.11", int, _ibv_query_gid_ex,
+     (ibv_context * context, std::uint32_t port, std::uint32_t index, ibv_gid_entry* entry,
+      std::uint32_t flags, std::size_t entry_size)) {
+  return answer_errno([&]() -> Outcome<void> {
+    if (flags != 0) return Errno{EOPNOTSUPP};
+    const auto found = gid_at(context, port, index);
+    if (!found) return found.error();
+    if (!*found) return Errno{ENODATA};
+    const ibv_gid_entry filled = as_verbs(context, index, **found);
+    std::memset(static_cast<void*>(entry), 0, entry_size);
+    std::memcpy(static_cast<void*>(entry), &filled, std::min(entry_size, sizeof filled));
+    return {};
+  });
+}
+
+VERB("IBVERBS_1.11", ssize_t, _ibv_query_gid_table,
+     (ibv_context * context, ibv_gid_entry* entries, std::size_t max_entries, std::uint32_t flags,
+      std::size_t entry_size)) {
+  std::size_t count = 0;
+  const int code = answer_errno([&]() -> Outcome<void> {
+    if (flags != 0) return Errno{EOPNOTSUPP};
+    const auto gids = gids_of(context);
+    if (gids.size() > max_entries) return Errno{EINVAL};
+    auto* const bytes = reinterpret_cast<std::byte*>(entries);
+    for (; count < gids.size(); ++count) {
+      const ibv_gid_entry filled = as_verbs(context, gids[count].index, gids[count].gid);
+      std::memset(bytes + count * entry_size, 0, entry_size);
+      std::memcpy(bytes + count * entry_size, &filled, std::min(entry_size, sizeof filled));
+    }
+    return {};
+  });
+  return code == 0 ? static_cast<ssize_t>(count) : -code;
+}
+
+// As the kernel's attribute files have it: 0 for InfiniBand and RoCE version 1, 1 for version 2.
+// An empty slot reads as 0.
+SOFTHCA_PRIVATE(int, ibv_query_gid_type,
+                (ibv_context * context, std::uint8_t port, unsigned index, int* type)) {
+  return answer_minus_one([&]() -> Outcome<int> {
+    const auto found = gid_at(context, port, index);
+    if (!found) return found.error();
+    *type = *found ? 1 : 0;
+    return 0;
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_query_pkey,
+     (ibv_context*, std::uint8_t port, int index, __be16* pkey)) {
+  return answer_minus_one([&]() -> Outcome<int> {
+    if (port != kPort || index != 0) return Errno{EINVAL};
+    *pkey = kDefaultPkey;
+    return 0;
+  });
+}
+
+VERB("IBVERBS_1.5", int, ibv_get_pkey_index, (ibv_context*, std::uint8_t port, __be16 pkey)) {
+  return answer_minus_one([&]() -> Outcome<int> {
+    if (port != kPort || pkey != kDefaultPkey) return Errno{EINVAL};
+    return 0;
+  });
+}
+
+}  // namespace softhca::abi

@@ -1,0 +1,81 @@
+// Every function pointer that a program may call through a context.
+#include "abi/entry.h"
+#include "abi/ibverbs/qp.h"
+#include "abi/ibverbs/queries.h"
+
+namespace softhca::abi {
+namespace {
+
+// A function of the slot's type that answers EOPNOTSUPP, as its kind of result does.
+template <class Slot>
+struct Refusal;
+template <class Answer, class... Arguments>
+struct Refusal<Answer (*)(Arguments...)> {
+  static Answer call(Arguments...) noexcept {
+    errno = EOPNOTSUPP;
+    if constexpr (std::is_pointer_v<Answer>)
+      return nullptr;
+    else if constexpr (!std::is_void_v<Answer>)
+      return EOPNOTSUPP;
+  }
+};
+
+template <class... Slots>
+void refuse(Slots&... slots) {
+  ((slots = Refusal<Slots>::call), ...);
+}
+
+int post_srq_recv(ibv_srq*, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
+  *bad = list;
+  return errno = EOPNOTSUPP;
+}
+
+int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
+  *bad = list;
+  return errno = EOPNOTSUPP;
+}
+
+void fill(ibv_context_ops& ops) {
+  ops._compat_query_device = entry_ibv_query_device;
+  ops._compat_query_port = entry_ibv_query_port;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.post_srq_recv = post_srq_recv;
+  refuse(ops.alloc_mw, ops.bind_mw, ops.dealloc_mw);
+  // What became a symbol before 2007; programs built since do not look here.
+  refuse(ops._compat_alloc_pd, ops._compat_dealloc_pd, ops._compat_reg_mr, ops._compat_rereg_mr,
+         ops._compat_dereg_mr, ops._compat_create_cq, ops._compat_cq_event, ops._compat_resize_cq,
+         ops._compat_destroy_cq, ops._compat_create_srq, ops._compat_modify_srq,
+         ops._compat_query_srq, ops._compat_destroy_srq, ops._compat_create_qp,
+         ops._compat_query_qp, ops._compat_modify_qp, ops._compat_destroy_qp, ops._compat_create_ah,
+         ops._compat_destroy_ah, ops._compat_attach_mcast, ops._compat_detach_mcast,
+         ops._compat_async_event);
+}
+
+void fill(verbs_context& slots) {
+  slots.query_port = query_port;
+  slots.query_device_ex = query_device_ex;
+  slots.create_cq_ex = create_cq_ex;
+  slots.create_qp_ex = create_qp_ex;
+  slots.post_srq_ops = post_srq_ops;
+  refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
+         slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
+         slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
+         slots.destroy_flow_action, slots.create_flow_action_esp, slots.modify_qp_rate_limit,
+         slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td, slots.modify_cq,
+         slots.destroy_rwq_ind_table, slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq,
+         slots.create_wq, slots.query_rt_values, slots.ibv_destroy_flow, slots.ABI_placeholder2,
+         slots.ibv_create_flow, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
+         slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+}
+
+}  // namespace
+
+void fill_slots(ContextLayout& context) {
+  fill(context.known.context.ops);
+  fill(context.known);
+}
+
+}  // namespace softhca::abi

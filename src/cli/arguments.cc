@@ -1,0 +1,198 @@
+#include "cli/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <memory>
+
+namespace softhca::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// CLI11 does not know that what it leaves over is a program.
+class HelpPage : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    if (!app->get_prefix_command()) return usage;
+    usage.erase(usage.find_last_not_of('\n') + 1);
+    return usage + " [--] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+// The options of every command, and where CLI11 puts their values.
+struct Grammar {
+  CLI::App app{"SoftHCA: an RDMA NIC made of software.", "softhca"};
+  CLI::App* run = nullptr;
+  CLI::App* devices = nullptr;
+  CLI::App* doctor = nullptr;
+  CLI::App* stat = nullptr;
+  CLI::App* ledger = nullptr;
+  CLI::App* explain = nullptr;
+
+  RunArguments run_values;
+  LedgerArguments ledger_values;
+  ExplainArguments explain_values;
+  std::optional<std::int32_t> pid;
+  bool json = false;
+
+  Grammar();
+  void add_run();
+  CLI::App* add_reader(const std::string& name, const std::string& purpose);
+};
+
+Grammar::Grammar() {
+  app.set_version_flag("--version", "softhca " SOFTHCA_VERSION);
+  app.require_subcommand(1);
+  app.formatter(std::make_shared<HelpPage>());  // before the commands, which inherit it
+  app.footer("First steps:  softhca doctor\n"
+             "              softhca run -- ibv_devinfo\n"
+             "Each command has its own --help.");
+  add_run();
+  devices = add_reader("devices", "What programs would see: devices, their state, their GIDs");
+  devices->footer("To choose one interface: softhca run --netdev IF -- PROGRAM,\n"
+                  "or SOFTHCA_NETDEV=IF in the environment.");
+
+  doctor = add_reader("doctor", "What works here, what does not, and what to do about it");
+  doctor->prefix_command();
+  doctor->footer("With PROGRAM: which libibverbs it would really load.\n"
+                 "Exit status: 0 without a problem, 1 with one.");
+
+  stat = add_reader("stat", "What the devices of running programs are doing");
+  stat->add_option("PID", pid, "Only this process")
+      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
+
+  ledger = add_reader("ledger", "What a recorded run took, step by step");
+  ledger->add_option("FILE", ledger_values.files, "Written by softhca run --ledger FILE");
+  ledger->footer("softhca run --ledger run.ledger -- PROGRAM\nsofthca ledger run.ledger");
+
+  explain = add_reader("explain", "Why something was refused, and what to change");
+  explain->add_option("WHAT", explain_values.what,
+                      "The number (vendor_err in a program's log), its name, or: list");
+}
+
+void Grammar::add_run() {
+  run = app.add_subcommand("run", "Run a stock RDMA program on a device of software");
+  run->prefix_command();
+  run->footer("Example: softhca run --netdev lo -- ibv_devinfo\n"
+              "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
+  run->add_option("--netdev", run_values.netdev,
+                  "Use this network interface (SOFTHCA_NETDEV)")->option_text("IF");
+  run->add_flag("--strict", run_values.strict,
+                "Limits and refusals as on hardware (SOFTHCA_STRICT=1)");
+  run->add_option("--pcap", run_values.pcap,
+                  "Write every packet to FILE, for Wireshark (SOFTHCA_PCAP)")->option_text("FILE");
+  run->add_option("--trace", run_values.trace,
+                  "Record every step to FILE (SOFTHCA_TRACE)")->option_text("FILE");
+  run->add_option("--ledger", run_values.ledger,
+                  "Append the counters of each process to FILE, for softhca ledger"
+                  " (SOFTHCA_LEDGER)")->option_text("FILE");
+  run->add_option("--pin", run_values.pin,
+                  "How pages are pinned: auto, io_uring, mlock or counted (SOFTHCA_PIN)")
+      ->option_text("HOW")
+      ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
+  run->add_flag("--scatter", run_values.scatter,
+                "Scatter every buffer over the device's address space (SOFTHCA_SCATTER=1)");
+}
+
+CLI::App* Grammar::add_reader(const std::string& name, const std::string& purpose) {
+  CLI::App* command = app.add_subcommand(name, purpose);
+  command->add_flag("--json", json, "For machines");
+  return command;
+}
+
+UsageError wrong(const std::string& command, const std::string& what) {
+  const std::string name = command.empty() ? "softhca" : "softhca " + command;
+  return {name + ": " + what + "; see " + name + " --help"};
+}
+
+// Words that CLI11 must not see: those of a program behind "--". They may look like options.
+struct SplitWords {
+  Words ours;
+  Words behind;  // begins with "--" if there was one
+};
+
+SplitWords split(const Words& words) {
+  const bool takes_program = !words.empty() && (words[0] == "run" || words[0] == "doctor");
+  const auto mark = takes_program ? std::ranges::find(words, "--") : words.end();
+  return {{words.begin(), mark}, {mark, words.end()}};
+}
+
+// The program is what CLI11 left over, and what lies behind the "--" that introduces it. A second
+// "--", or one among the program's own words, belongs to the program.
+Result<Words, UsageError> program_of(const CLI::App& command, const SplitWords& words) {
+  Words program = command.remaining();
+  if (!program.empty() && program[0].starts_with('-'))
+    return wrong(command.get_name(), "unknown option " + program[0]);
+  const auto skipped = program.empty() && !words.behind.empty() ? 1 : 0;
+  program.insert(program.end(), words.behind.begin() + skipped, words.behind.end());
+  if (!program.empty() && program[0].empty())
+    return wrong(command.get_name(), "the program's name is empty");
+  return program;
+}
+
+Result<Arguments, UsageError> run_arguments(Grammar& grammar, const SplitWords& words) {
+  const auto program = program_of(*grammar.run, words);
+  if (!program) return program.error();
+  if (program->empty()) return wrong("run", "no program; write softhca run -- PROGRAM");
+  for (const auto* file : {&grammar.run_values.netdev, &grammar.run_values.pcap,
+                           &grammar.run_values.trace, &grammar.run_values.ledger})
+    if (*file && (*file)->empty()) return wrong("run", "an option has an empty value");
+  grammar.run_values.program = *program;
+  return Arguments(grammar.run_values);
+}
+
+Result<Arguments, UsageError> value_of(Grammar& grammar, const SplitWords& words) {
+  if (grammar.run->parsed()) return run_arguments(grammar, words);
+  if (grammar.doctor->parsed()) {
+    const auto program = program_of(*grammar.doctor, words);
+    if (!program) return program.error();
+    return Arguments(DoctorArguments{grammar.json, *program});
+  }
+  if (grammar.devices->parsed()) return Arguments(DevicesArguments{grammar.json});
+  if (grammar.stat->parsed()) return Arguments(StatArguments{grammar.json, grammar.pid});
+  if (grammar.ledger->parsed()) {
+    grammar.ledger_values.json = grammar.json;
+    if (grammar.ledger_values.files.empty())
+      return wrong("ledger", "no file; write one with softhca run --ledger FILE -- PROGRAM");
+    return Arguments(grammar.ledger_values);
+  }
+  grammar.explain_values.json = grammar.json;
+  if (grammar.explain_values.what.empty())
+    return wrong("explain", "no reason; give its number (vendor_err), its name, or: list");
+  return Arguments(grammar.explain_values);
+}
+
+std::string one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+Result<Arguments, UsageError> parse_arguments(const Words& words) {
+  Grammar grammar;
+  const SplitWords cut = split(words);
+  if (words.empty())
+    return wrong("", "no command; one of run, devices, doctor, stat, ledger, explain");
+  try {
+    // CLI11 takes the words from the back.
+    grammar.app.parse(Words(cut.ours.rbegin(), cut.ours.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return Arguments(ShowText{grammar.app.help()});
+  } catch (const CLI::CallForVersion& version) {
+    return Arguments(ShowText{std::string(version.what()) + "\n"});
+  } catch (const CLI::ParseError& error) {
+    const auto used = grammar.app.get_subcommands();
+    if (used.empty() && !words[0].starts_with('-'))
+      return wrong("", words[0] + " is not a command; one of run, devices, doctor, stat, ledger, "
+                                  "explain");
+    return wrong(used.empty() ? "" : used[0]->get_name(), one_line(error.what()));
+  }
+  return value_of(grammar, cut);
+}
+
+}  // namespace softhca::cli

@@ -1,0 +1,69 @@
+// Iotlb: remembers translations, so that most accesses read no table.
+//
+// One set-associative cache for each leaf size, least recently used entry out first. It does not
+// notice when tables change: whoever unmaps must invalidate, or the device still reaches the frame.
+//
+// Threads  owned by the device's owner
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/address.h"
+#include "base/range.h"
+#include "host/iommu_table.h"
+
+namespace softhca::host {
+
+// REQUIRES: sets is a power of two, ways > 0.
+struct IotlbSize {
+  std::uint32_t sets{};
+  std::uint32_t ways{};
+};
+
+struct IotlbShape {
+  IotlbSize pages_4k{64, 4};
+  IotlbSize pages_2m{8, 4};
+  IotlbSize pages_1g{4, 4};
+};
+
+class Iotlb {
+ public:
+  explicit Iotlb(const IotlbShape& shape = {});
+
+  // The translation of `at`, levels_read 0, or nothing. Rights are the caller's to check.
+  std::optional<Translation> lookup(BusAddr at);
+
+  // REQUIRES: `found` is what the tables say about `at`.
+  void insert(BusAddr at, const Translation& found);
+
+  // Forgets every entry that overlaps the range.
+  void invalidate(Range<BusSpace> range);
+  void invalidate_all();
+
+  std::uint32_t entries() const;  // in use now
+
+ private:
+  struct Entry {
+    std::uint64_t tag{};        // bus address / leaf size
+    std::uint64_t phys{};       // start of the leaf
+    std::uint64_t last_used{};  // 0: free
+    BusRights rights;
+  };
+  struct Level {
+    unsigned shift{};  // log2 of the leaf size
+    IotlbSize size;
+    std::uint32_t used = 0;
+    std::vector<Entry> entries;  // set after set
+
+    std::span<Entry> set_of(std::uint64_t tag) {
+      return {entries.data() + (tag & (size.sets - 1)) * size.ways, size.ways};
+    }
+  };
+
+  std::array<Level, 3> levels_;
+  std::uint64_t uses_ = 0;
+};
+
+}  // namespace softhca::host

@@ -1,0 +1,194 @@
+#include "host/ram.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <type_traits>
+
+#include "base/assert.h"
+#include "base/range.h"
+#include "host/pin.h"
+
+namespace softhca::host {
+namespace {
+
+template <class Buffer>
+constexpr bool kReading = std::is_same_v<Buffer, Bytes>;  // out of the frames, into the buffer
+
+constexpr std::size_t kPiecesPerCall = 64;
+
+Moved stopped(trace::ReasonId id, std::uint64_t at, std::uint64_t asked, std::uint64_t done) {
+  return {.reason = {.id = id, .object = 0, .address = at, .length = asked, .low = 0, .high = 0},
+          .done_bytes = done};
+}
+
+trace::ReasonId reason_of(os::CopyFault fault) {
+  return fault == os::CopyFault::Gone ? trace::ReasonId::FrameGone
+                                      : trace::ReasonId::FrameProtected;
+}
+
+template <class Buffer>
+os::CopyOutcome copy_guarded(const os::GuardedCopy& copy, std::span<const os::MemoryPiece> pieces,
+                             Buffer buffer) {
+  if constexpr (kReading<Buffer>) return copy.from_memory(pieces, buffer);
+  else return copy.to_memory(pieces, buffer);
+}
+
+}  // namespace
+
+Ram Ram::of_process(const os::GuardedCopy& copy) {
+  Ram ram;
+  ram.copy_ = &copy;
+  return ram;
+}
+
+Ram Ram::arena(std::uint64_t bytes) {
+  ASSERT(bytes > 0);
+  Ram ram;
+  ram.arena_.reset(static_cast<std::byte*>(std::calloc(bytes, 1)));
+  ASSERT(ram.arena_ != nullptr);
+  ram.base_ = reinterpret_cast<std::uintptr_t>(ram.arena_.get());
+  ram.size_ = bytes;
+  return ram;
+}
+
+std::byte* Ram::cpu_address(PhysAddr at) const {
+  ASSERT(at.value < size_);
+  return reinterpret_cast<std::byte*>(base_ + at.value);
+}
+
+PhysAddr Ram::frame_of(const void* at) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  ASSERT(address >= base_ && address - base_ < size_);
+  return {address - base_};
+}
+
+Moved Ram::read(std::span<const pcie::Span> from, Bytes to) { return move(from, to); }
+Moved Ram::write(std::span<const pcie::Span> to, ConstBytes from) { return move(to, from); }
+
+template <class Buffer>
+Moved Ram::move(std::span<const pcie::Span> spans, Buffer buffer) {
+  if (copy_ == nullptr) return move_in_arena(spans, buffer);
+  if (is_owned(spans)) return move_owned(spans, buffer);
+  return pins_ == nullptr ? move_guarded(spans, buffer) : move_by_frame(spans, buffer);
+}
+
+template <class Buffer>
+Moved Ram::move_in_arena(std::span<const pcie::Span> spans, Buffer buffer) {
+  std::uint64_t done = 0;
+  for (const pcie::Span& span : spans) {
+    ASSERT(span.bytes <= buffer.size() - done);
+    if (!Range<PhysSpace>{{0}, size_}.contains(span.start, span.bytes))
+      return stopped(trace::ReasonId::FrameGone, span.start.value, span.bytes, done);
+    if (span.bytes == 0) continue;
+    if constexpr (kReading<Buffer>)
+      std::memcpy(buffer.data() + done, cpu_address(span.start), span.bytes);
+    else
+      std::memcpy(cpu_address(span.start), buffer.data() + done, span.bytes);
+    done += span.bytes;
+  }
+  ASSERT(done == buffer.size());
+  return {.reason = {}, .done_bytes = done};
+}
+
+bool Ram::is_owned(std::span<const pcie::Span> spans) const {
+  return own_.length != 0 && std::ranges::all_of(spans, [&](const pcie::Span& span) {
+    return own_.contains(span.start, span.bytes);
+  });
+}
+
+template <class Buffer>
+Moved Ram::move_owned(std::span<const pcie::Span> spans, Buffer buffer) {
+  constexpr std::uint64_t kWord = sizeof(std::uint64_t);
+  std::uint64_t done = 0;
+  for (const pcie::Span& span : spans) {
+    ASSERT(span.bytes <= buffer.size() - done);
+    std::byte* const at = cpu_address(span.start);
+    const bool has_word = span.bytes >= kWord && (span.start.value + span.bytes) % kWord == 0;
+    const std::uint64_t plain = has_word ? span.bytes - kWord : span.bytes;
+    const auto word = [&] {
+      return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at + plain));
+    };
+    if constexpr (kReading<Buffer>) {
+      if (has_word) {
+        const std::uint64_t value = word().load(std::memory_order_acquire);
+        std::memcpy(buffer.data() + done + plain, &value, kWord);
+      }
+      std::memcpy(buffer.data() + done, at, plain);
+    } else {
+      std::memcpy(at, buffer.data() + done, plain);
+      if (has_word) {
+        std::uint64_t value;
+        std::memcpy(&value, buffer.data() + done + plain, kWord);
+        word().store(value, std::memory_order_release);
+      }
+    }
+    done += span.bytes;
+  }
+  ASSERT(done == buffer.size());
+  return {.reason = {}, .done_bytes = done};
+}
+
+template <class Buffer>
+Moved Ram::move_guarded(std::span<const pcie::Span> spans, Buffer buffer) {
+  const std::uint64_t asked = buffer.size();
+  std::uint64_t done = 0;
+  while (!spans.empty()) {
+    std::array<os::MemoryPiece, kPiecesPerCall> pieces;
+    const std::size_t count = std::min(spans.size(), pieces.size());
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      pieces[i] = {spans[i].start.value, spans[i].bytes};
+      bytes += spans[i].bytes;
+    }
+    ASSERT(bytes <= asked - done);
+    const os::CopyOutcome copied =
+        copy_guarded(*copy_, std::span(pieces).first(count), buffer.subspan(done, bytes));
+    done += copied.done_bytes;
+    if (copied.fault != os::CopyFault::None)
+      return stopped(reason_of(copied.fault), copied.fault_address, asked, done);
+    spans = spans.subspan(count);
+  }
+  ASSERT(done == asked);
+  return {.reason = {}, .done_bytes = done};
+}
+
+template <class Buffer>
+Moved Ram::move_by_frame(std::span<const pcie::Span> spans, Buffer buffer) {
+  const std::uint64_t asked = buffer.size();
+  std::uint64_t done = 0;
+  for (const pcie::Span& span : spans) {
+    ASSERT(span.bytes <= asked - done);
+    for (std::uint64_t offset = 0; offset < span.bytes;) {
+      const PhysAddr at = advance(span.start, offset);
+      const Pins::Hold hold = pins_->hold_at(at, span.bytes - offset);
+      const Buffer part = buffer.subspan(done, hold.bytes);
+      if (hold.kind == Pins::HoldKind::Frame) {
+        bool copied;
+        if constexpr (kReading<Buffer>) copied = pins_->copy_from_frame(hold.id, at, part);
+        else copied = pins_->copy_to_frame(hold.id, at, part);
+        if (!copied) return stopped(trace::ReasonId::FrameGone, at.value, asked, done);
+      } else {
+        const bool replaced =
+            hold.kind == Pins::HoldKind::Locked && !pins_->still_locked(at, hold.bytes);
+        std::byte first_byte;
+        const os::MemoryPiece probe{at.value, 1};
+        const os::MemoryPiece whole{at.value, hold.bytes};
+        const os::CopyOutcome copied =
+            replaced ? copy_->from_memory({&probe, 1}, {&first_byte, 1})
+                     : copy_guarded(*copy_, {&whole, 1}, part);
+        if (copied.fault != os::CopyFault::None)
+          return stopped(reason_of(copied.fault), copied.fault_address, asked,
+                         done + (replaced ? 0 : copied.done_bytes));
+        if (replaced) return stopped(trace::ReasonId::FrameReplaced, at.value, asked, done);
+      }
+      offset += hold.bytes;
+      done += hold.bytes;
+    }
+  }
+  ASSERT(done == asked);
+  return {.reason = {}, .done_bytes = done};
+}
+
+}  // namespace softhca::host

@@ -1,0 +1,139 @@
+#include "host/root_port.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace softhca::host {
+
+using trace::Counter;
+using trace::EventKind;
+
+RootPort::RootPort(Parts parts, const HostCosts& costs, const pcie::LinkLimits& limits)
+    : parts_(parts), costs_(costs), limits_(limits) {}
+
+pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) {
+  if (access.bytes == 0) return {.reason = {}, .done_bytes = 0, .ready_at = now};
+  if (!parts_.config.bus_master())
+    return refuse({.id = trace::ReasonId::BusMasterOff, .object = 0, .address = access.at.value,
+                   .length = access.bytes, .low = 0, .high = 0},
+                  0, now);
+
+  const std::size_t spans_before = spans.all().size();
+  std::uint64_t done = 0;
+  std::uint64_t walks = 0;
+  while (done < access.bytes) {
+    const BusAddr at = advance(access.at, done);
+    const std::uint64_t left = access.bytes - done;
+    const auto found = translate(at, access.direction, now, walks);
+    if (!found)
+      return refuse(parts_.iommu.record_fault(found.error(), at, left, access.direction, now),
+                    done, now);
+    const std::uint64_t in_leaf = found->leaf_bytes - offset_in(at, found->leaf_bytes);
+    const std::uint64_t bytes = std::min(left, in_leaf);
+    ASSERT(spans.append({found->phys, bytes}));
+    done += bytes;
+  }
+
+  const bool reading = access.direction == pcie::Direction::Read;
+  const pcie::TlpCount tlps = pcie::count_tlps(access, limits_);
+  const Time ready_at = charge(access, tlps, walks, now);
+  trace::Tracer& tracer = parts_.tracer;
+  tracer.count(reading ? Counter::DmaReads : Counter::DmaWrites);
+  tracer.count(reading ? Counter::DmaReadBytes : Counter::DmaWriteBytes, access.bytes);
+  if (reading) {
+    tracer.count(Counter::TlpMemoryReads, tlps.reads);
+    tracer.count(Counter::TlpCompletions, tlps.completions);
+  } else {
+    tracer.count(Counter::TlpMemoryWrites, tlps.writes);
+  }
+  if (tracer.recording()) {
+    tracer.emit(reading ? EventKind::DmaRead : EventKind::DmaWrite, now, 0, access.at.value,
+                access.bytes, spans.all().size() - spans_before, tlps.total(),
+                static_cast<std::uint64_t>(ready_at.ps));
+    emit_tlps(access, now);
+  }
+  return {.reason = {}, .done_bytes = done, .ready_at = ready_at};
+}
+
+pcie::Outcome RootPort::read(std::span<const pcie::Span> from, Bytes to, Time now) {
+  const Moved moved = parts_.ram.read(from, to);
+  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
+pcie::Outcome RootPort::write(std::span<const pcie::Span> to, ConstBytes from, Time now) {
+  const Moved moved = parts_.ram.write(to, from);
+  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
+void RootPort::interrupt(std::uint32_t vector, Time now) {
+  if (!parts_.config.bus_master()) {
+    parts_.tracer.emit(trace::Reason{.id = trace::ReasonId::BusMasterOff, .object = vector,
+                                     .address = 0, .length = 0, .low = 0, .high = 0},
+                       now);
+    return;
+  }
+  // The message is a posted write like those before it, and arrives behind them.
+  upstream_busy_ = later(now, upstream_busy_) + costs_.tlp_overhead;
+  parts_.tracer.count(Counter::Interrupts);
+  parts_.tracer.emit(EventKind::Interrupt, now, vector);
+  if (sink_) sink_(vector, upstream_busy_ + costs_.write_latency);
+}
+
+Result<Translation, TranslationFault> RootPort::translate(BusAddr at, pcie::Direction direction,
+                                                          Time now, std::uint64_t& walks) {
+  trace::Tracer& tracer = parts_.tracer;
+  if (const auto cached = parts_.iotlb.lookup(at)) {
+    tracer.count(Counter::IotlbHits);
+    tracer.emit(EventKind::IotlbHit, now, 0, at.value, cached->phys.value, cached->leaf_bytes);
+    if (IommuView::allows(*cached, direction)) return *cached;
+    // The cache knows the leaf's rights; the tables decide, and name the fault.
+    return parts_.iommu.translate(at, direction);
+  }
+  ++walks;
+  tracer.count(Counter::IotlbMisses);
+  const auto walked = parts_.iommu.translate(at, direction);
+  if (walked) {
+    parts_.iotlb.insert(at, *walked);
+    tracer.emit(EventKind::IotlbMiss, now, 0, at.value, walked->phys.value, walked->leaf_bytes,
+                walked->levels_read);
+  }
+  return walked;
+}
+
+// When the access is done: the walker first, then the link.
+Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, std::uint64_t walks,
+                      Time now) {
+  Time start = now;
+  if (walks != 0) {
+    walker_busy_ =
+        later(now, walker_busy_) + costs_.iotlb_miss * static_cast<std::int64_t>(walks);
+    start = walker_busy_;
+  }
+  const Duration payload =
+      picoseconds(costs_.ps_per_byte) * static_cast<std::int64_t>(access.bytes);
+  const auto headers = [&](std::uint64_t count) {
+    return costs_.tlp_overhead * static_cast<std::int64_t>(count);
+  };
+  upstream_busy_ = later(start, upstream_busy_);
+  if (access.direction == pcie::Direction::Write) {
+    upstream_busy_ = upstream_busy_ + payload + headers(tlps.writes);
+    return upstream_busy_ + costs_.write_latency;
+  }
+  upstream_busy_ = upstream_busy_ + headers(tlps.reads);
+  downstream_busy_ = later(upstream_busy_ + costs_.read_latency, downstream_busy_) + payload +
+                     headers(tlps.completions);
+  return downstream_busy_;
+}
+
+pcie::Outcome RootPort::refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now) {
+  return {.reason = reason, .done_bytes = done_bytes, .ready_at = now};
+}
+
+void RootPort::emit_tlps(const pcie::Access& access, Time now) {
+  for (const pcie::Tlp& tlp : pcie::list_tlps(access, limits_))
+    parts_.tracer.emit(EventKind::Tlp, now, 0, static_cast<std::uint64_t>(tlp.kind), tlp.at.value,
+                       tlp.bytes);
+}
+
+}  // namespace softhca::host

@@ -1,0 +1,133 @@
+#include "link/sim_link.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace softhca::link {
+
+namespace {
+
+// Header, checksum, preamble and gap of an Ethernet frame.
+constexpr std::int64_t kEthernetBytes = 14 + 4 + 8 + 12;
+// How long an overtaken frame is held back at most, where the network has no delay of its own.
+constexpr Duration kReorderingAtLeast = microseconds(1);
+
+std::int64_t bytes_on_wire(const Frame& frame) {
+  const std::size_t ip = frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes;
+  return kEthernetBytes + static_cast<std::int64_t>(ip + wire::kUdpBytes + frame.bytes.size());
+}
+
+struct InFlight {
+  wire::Datagram datagram;
+  std::vector<std::byte> bytes;
+};
+
+}  // namespace
+
+class SimNetwork::End final : public Link {
+ public:
+  End(SimNetwork& network, std::span<const wire::Gid> addresses)
+      : network_(network), addresses_(addresses.begin(), addresses.end()) {}
+
+  std::size_t send(std::span<const Frame> frames, Time now) override {
+    for (const Frame& frame : frames) network_.carry(*this, frame, now);
+    return frames.size();
+  }
+
+  std::size_t receive(std::span<Frame> out, Time now) override {
+    lent_.clear();
+    while (lent_.size() < out.size() && !inbox_.empty() && inbox_.begin()->first.first <= now) {
+      if (connected_)
+        lent_.push_back(std::move(inbox_.begin()->second));
+      else
+        ++network_.statistics_.lost;
+      inbox_.erase(inbox_.begin());
+    }
+    for (std::size_t i = 0; i < lent_.size(); ++i) out[i] = {lent_[i].datagram, lent_[i].bytes};
+    network_.statistics_.delivered += lent_.size();
+    return lent_.size();
+  }
+
+  Time next_arrival() const override {
+    return inbox_.empty() ? Time::never() : inbox_.begin()->first.first;
+  }
+
+ private:
+  friend class SimNetwork;
+
+  bool has(const wire::Gid& gid) const {
+    return std::find(addresses_.begin(), addresses_.end(), gid) != addresses_.end();
+  }
+
+  SimNetwork& network_;
+  std::vector<wire::Gid> addresses_;
+  bool connected_ = true;
+  Time busy_until_{};                                // this host's wire
+  std::map<const End*, Time> last_arrival_;          // by destination; keeps the order
+  std::map<std::pair<Time, std::uint64_t>, InFlight> inbox_;  // by arrival, then by sending
+  std::vector<InFlight> lent_;                       // what the last receive() gave away
+};
+
+SimNetwork::SimNetwork(std::uint64_t seed, const SimCosts& costs) : prng_(seed), costs_(costs) {}
+SimNetwork::~SimNetwork() = default;
+
+Link& SimNetwork::attach(std::span<const wire::Gid> addresses) {
+  ends_.push_back(std::make_unique<End>(*this, addresses));
+  return *ends_.back();
+}
+
+void SimNetwork::set_connected(const Link& end, bool connected) {
+  const auto found = std::find_if(ends_.begin(), ends_.end(),
+                                  [&](const auto& candidate) { return candidate.get() == &end; });
+  ASSERT(found != ends_.end());
+  (*found)->connected_ = connected;
+}
+
+Time SimNetwork::next_arrival() const {
+  Time next = Time::never();
+  for (const auto& end : ends_) next = earlier(next, end->next_arrival());
+  return next;
+}
+
+void SimNetwork::carry(End& from, const Frame& frame, Time now) {
+  ++statistics_.sent;
+  from.busy_until_ =
+      later(from.busy_until_, now) + picoseconds(costs_.ps_per_byte) * bytes_on_wire(frame);
+  const auto to = std::find_if(ends_.begin(), ends_.end(), [&](const auto& end) {
+    return end->has(frame.datagram.destination);
+  });
+  if (to == ends_.end() || !from.connected_ || prng_.chance(costs_.loss, 1000)) {
+    ++statistics_.lost;
+    return;
+  }
+  InFlight copy{frame.datagram, {frame.bytes.begin(), frame.bytes.end()}};
+  if (!copy.bytes.empty() && prng_.chance(costs_.corruption, 1000)) {
+    const std::uint64_t bit = prng_.below(copy.bytes.size() * 8);
+    copy.bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+    ++statistics_.corrupted;
+  }
+  const int copies = prng_.chance(costs_.duplication, 1000) ? 2 : 1;
+  if (copies == 2) ++statistics_.duplicated;
+  for (int i = 0; i < copies; ++i)
+    (*to)->inbox_.emplace(std::pair(arrival_time(from, **to), sequence_++), copy);
+}
+
+Time SimNetwork::arrival_time(End& from, const End& to) {
+  const auto spread = static_cast<std::uint64_t>(costs_.delay_spread.ps);
+  const auto extra = static_cast<std::int64_t>(prng_.below(spread + 1));
+  const Time arrival = from.busy_until_ + costs_.delay + picoseconds(extra);
+  if (prng_.chance(costs_.reordering, 1000)) {
+    ++statistics_.reordered;
+    const Duration most = std::max(kReorderingAtLeast, costs_.delay + costs_.delay_spread);
+    const std::uint64_t held = 1 + prng_.below(static_cast<std::uint64_t>(most.ps));
+    return arrival + picoseconds(static_cast<std::int64_t>(held));
+  }
+  Time& last = from.last_arrival_[&to];
+  last = later(last, arrival);
+  return last;
+}
+
+}  // namespace softhca::link

@@ -1,0 +1,68 @@
+// SimNetwork: a simulated network; every host holds one end of it.
+//
+// Frames in flight are copies. The same seed and the same calls give the same deliveries. A frame
+// for an address that nobody has is lost. Without reordering, what one host sends to another
+// arrives in order.
+//
+// Threads  one for the whole network
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/prng.h"
+#include "link/link.h"
+
+namespace softhca::link {
+
+struct SimCosts {
+  Duration delay{};            // of every frame
+  Duration delay_spread{};     // up to this much is added, at random
+  std::int64_t ps_per_byte{};  // of the sender's wire, headers included; 0: no limit
+  // Parts in 1000.
+  std::uint32_t loss{};
+  std::uint32_t duplication{};
+  std::uint32_t reordering{};  // frames that may be overtaken
+  std::uint32_t corruption{};  // frames that lose a bit
+};
+
+struct SimStatistics {
+  std::uint64_t sent{};
+  std::uint64_t delivered{};
+  std::uint64_t lost{};  // by chance, or because nobody has the address
+  std::uint64_t duplicated{};
+  std::uint64_t reordered{};
+  std::uint64_t corrupted{};
+};
+
+class SimNetwork {
+ public:
+  SimNetwork(std::uint64_t seed, const SimCosts& costs);
+  ~SimNetwork();
+
+  // A new host with these addresses. The link lives as long as the network.
+  Link& attach(std::span<const wire::Gid> addresses);
+
+  // From now on; frames in flight keep their fate. To heal a network: no losses.
+  void set_costs(const SimCosts& costs) { costs_ = costs; }
+  // A host that is not connected neither sends nor receives; frames on their way to it are lost
+  // when they arrive.
+  void set_connected(const Link& end, bool connected);
+
+  Time next_arrival() const;
+  const SimStatistics& statistics() const { return statistics_; }
+
+ private:
+  class End;
+  void carry(End& from, const Frame& frame, Time now);
+  Time arrival_time(End& from, const End& to);
+
+  Prng prng_;
+  SimCosts costs_;
+  SimStatistics statistics_;
+  std::uint64_t sequence_ = 0;
+  std::vector<std::unique_ptr<End>> ends_;
+};
+
+}  // namespace softhca::link

@@ -1,0 +1,276 @@
+#include "link/udp_link.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/assert.h"
+#include "base/prng.h"
+#include "os/datagram_arena.h"
+#include "wire/packet.h"
+
+namespace softhca::link {
+
+namespace {
+
+constexpr std::size_t kSlots = 64;
+constexpr std::size_t kSlotBytes =
+    wire::kMaxHeaderBytes + wire::kMaxMtu + wire::kIcrcBytes + local::kMailHeadBytes;
+constexpr std::size_t kBatch = 32;
+// Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
+constexpr std::uint32_t kIdleEvery = 64;
+constexpr std::uint32_t kMailBusyFor = 256;
+// Some packets of others always land here while members come and go; this many are a pattern.
+constexpr std::uint32_t kForwardsBeforeRepair = 32;
+constexpr Duration kRepairEvery = seconds(1);
+
+constexpr std::size_t kSourcePorts = 16;
+constexpr std::uint32_t kFirstSourcePort = 0xc000;
+constexpr std::uint32_t kSourcePortMask = 0x3fff;
+constexpr std::uint64_t kSourcePortAttempts = 16;
+
+os::IpAddress address_of(const wire::Gid& gid) { return {gid.bytes}; }
+wire::Gid gid_of(const os::IpAddress& address) { return {address.bytes}; }
+
+// What a UDP socket does not tell: the identification.
+std::optional<std::uint16_t> hidden_identification(const wire::Gid& destination) {
+  if (destination.is_ipv4()) return std::nullopt;
+  return wire::Datagram{}.identification;
+}
+
+wire::Qpn destination_qpn(ConstBytes packet) {
+  constexpr std::size_t kQpnWord = 4;
+  return {load_be<std::uint32_t>(packet, kQpnWord) & wire::kMask24};
+}
+
+}  // namespace
+
+struct UdpLink::Address {
+  Address(const wire::Gid& gid, local::PortGroup group) : gid(gid), group(std::move(group)) {}
+
+  os::UdpSocket* sender(std::uint16_t port) {
+    if (port == group.socket().port()) return &group.socket();
+    for (os::UdpSocket& socket : senders)
+      if (socket.is_open() && socket.port() == port) return &socket;
+    return nullptr;
+  }
+
+  wire::Gid gid;
+  local::PortGroup group;
+  std::array<os::UdpSocket, kSourcePorts> senders;  // opened when a QP first needs one
+  bool active = true;
+  std::uint32_t forwards = 0;  // since the last repair
+  Time next_repair{};
+};
+
+struct UdpLink::Room {
+  os::DatagramArena arena{kSlots, kSlotBytes};
+  std::size_t used = 0;  // slots that the current receive() has filled
+  std::array<os::OutgoingDatagram, kBatch> outgoing;
+};
+
+UdpLink::UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering)
+    : block_(block), tracer_(tracer), steering_(steering) {}
+UdpLink::~UdpLink() = default;
+
+Result<void, local::PortFailure> UdpLink::open(const wire::Gid& address) {
+  if (is_open(address)) return {};
+  auto group = local::PortGroup::join({.address = address_of(address),
+                                       .domain = block_.domain(),
+                                       .block = block_.number(),
+                                       .steering = steering_});
+  if (!group) return group.error();
+  if (!room_) room_ = std::make_unique<Room>();
+  addresses_.push_back(std::make_unique<Address>(address, std::move(*group)));
+  look_everywhere_ = true;
+  return {};
+}
+
+void UdpLink::set_active(const wire::Gid& address, bool active) {
+  Address* const found = find(address);
+  ASSERT(found != nullptr);
+  found->active = active;
+}
+
+bool UdpLink::is_open(const wire::Gid& address) const { return find(address) != nullptr; }
+
+UdpLink::Address* UdpLink::find(const wire::Gid& gid) const {
+  for (const auto& address : addresses_)
+    if (address->gid == gid) return address.get();
+  return nullptr;
+}
+
+std::uint16_t UdpLink::source_port_for(const wire::Gid& address, wire::Qpn qpn) {
+  Address* const found = find(address);
+  ASSERT(found != nullptr);
+  const std::uint64_t place = Prng(qpn.value).below(kSourcePorts);
+  os::UdpSocket& socket = found->senders[place];
+  if (socket.is_open()) return socket.port();
+  // Other processes of this host hold ports too, so each looks in an order of its own.
+  Prng order(std::uint64_t{block_.number()} << 32 | place);
+  for (std::uint64_t i = 0; i < kSourcePortAttempts; ++i) {
+    const auto port =
+        static_cast<std::uint16_t>(kFirstSourcePort | (order.next() & kSourcePortMask));
+    auto opened = os::UdpSocket::open({.address = address_of(address),
+                                       .port = port,
+                                       .interface_index = block_.domain().interface_index},
+                                      os::UdpUse::SendOnly);
+    if (!opened) continue;
+    socket = std::move(*opened);
+    return port;
+  }
+  return found->group.socket().port();
+}
+
+std::size_t UdpLink::send(std::span<const Frame> frames, Time) {
+  std::size_t taken = 0;
+  while (taken < frames.size()) {
+    // A run: frames that leave through one socket.
+    const wire::Datagram& first = frames[taken].datagram;
+    std::size_t run = 1;
+    while (run < kBatch && taken + run < frames.size() &&
+           frames[taken + run].datagram.source_port == first.source_port &&
+           frames[taken + run].datagram.source == first.source)
+      ++run;
+    const std::size_t sent = send_run(frames.subspan(taken, run));
+    taken += sent;
+    if (sent < run) break;
+  }
+  return taken;
+}
+
+std::size_t UdpLink::send_run(std::span<const Frame> frames) {
+  Address* const address = find(frames.front().datagram.source);
+  os::UdpSocket* const socket =
+      address == nullptr ? nullptr : address->sender(frames.front().datagram.source_port);
+  if (socket == nullptr) {  // no such source here: lost, as on a cable
+    tracer_.count(trace::Counter::SendErrors, frames.size());
+    return frames.size();
+  }
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const wire::Datagram& datagram = frames[i].datagram;
+    room_->outgoing[i] = {.bytes = frames[i].bytes,
+                          .destination = address_of(datagram.destination),
+                          .destination_port = datagram.destination_port,
+                          .traffic_class = datagram.traffic_class,
+                          .hop_limit = datagram.hop_limit};
+  }
+  const os::SendOutcome outcome =
+      socket->send(std::span(room_->outgoing).first(frames.size()));
+  if (outcome.lost != 0) tracer_.count(trace::Counter::SendErrors, outcome.lost);
+  return outcome.taken;
+}
+
+std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
+  if (!room_) return 0;
+  room_->used = 0;
+  const bool everywhere = look_everywhere_ || ++calls_ % kIdleEvery == 0;
+  look_everywhere_ = false;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < addresses_.size(); ++i) {
+    Address& address = *addresses_[(turn_ + i) % addresses_.size()];
+    if (!address.active && !everywhere) continue;
+    count += receive_udp(address, out.subspan(count), now);
+  }
+  ++turn_;
+  if (everywhere || mail_calls_ > 0) {
+    if (mail_calls_ > 0) --mail_calls_;
+    count += receive_mail(out.subspan(count));
+  }
+  // What found no room is looked for again, wherever it is.
+  if (everywhere && (count == out.size() || room_->used == kSlots)) look_everywhere_ = true;
+  return count;
+}
+
+std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
+  const std::size_t first = room_->used;
+  const std::size_t arrived = room_->arena.receive(
+      address.group.socket().fd(), first, std::min(out.size(), kBatch));
+  room_->used += arrived;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    const os::Arrival& arrival = room_->arena.arrival(first + i);
+    if (arrival.truncated) {
+      tracer_.count(trace::Counter::PacketsMalformed);
+      continue;
+    }
+    const Frame frame{.datagram = {.source = gid_of(arrival.source),
+                                   .destination = address.gid,
+                                   .source_port = arrival.source_port,
+                                   .destination_port = address.group.socket().port(),
+                                   .traffic_class = arrival.traffic_class,
+                                   .identification = hidden_identification(address.gid)},
+                      .bytes = arrival.bytes};
+    if (!belongs_elsewhere(address, frame)) out[count++] = frame;
+  }
+  if (address.forwards >= kForwardsBeforeRepair && address.next_repair <= now) {
+    address.group.repair();
+    address.forwards = 0;
+    address.next_repair = now + kRepairEvery;
+  }
+  return count;
+}
+
+// A packet that nobody takes stays here: it is this device that says why it is dropped.
+bool UdpLink::belongs_elsewhere(Address& address, const Frame& frame) {
+  if (frame.bytes.size() < wire::kBthBytes) return false;
+  const std::uint32_t block = local::block_of(destination_qpn(frame.bytes).value);
+  if (block == block_.number() || !local::can_be_owned(block)) return false;
+  if (!forward(block, frame)) return false;
+  ++address.forwards;
+  return true;
+}
+
+bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
+  const local::MailHead head{.source = address_of(frame.datagram.source),
+                             .destination = address_of(frame.datagram.destination),
+                             .source_port = frame.datagram.source_port,
+                             .destination_port = frame.datagram.destination_port,
+                             .traffic_class = frame.datagram.traffic_class};
+  switch (local::post_mail(block_, to_block, head, frame.bytes)) {
+    case os::HostMailbox::Sent::Nobody: return false;
+    case os::HostMailbox::Sent::Yes: tracer_.count(trace::Counter::PacketsForwardedOut); break;
+    case os::HostMailbox::Sent::Full: tracer_.count(trace::Counter::PacketsDropped); break;
+  }
+  return true;
+}
+
+// Mail is for this device whatever its QPN, and is never passed on: nothing can go in a circle.
+std::size_t UdpLink::receive_mail(std::span<Frame> out) {
+  const std::size_t first = room_->used;
+  const std::size_t arrived =
+      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kBatch));
+  room_->used += arrived;
+  if (arrived != 0) mail_calls_ = kMailBusyFor;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    const auto mail = local::accept_mail(room_->arena.arrival(first + i));
+    if (!mail) {
+      tracer_.count(trace::Counter::PacketsDropped);
+      continue;
+    }
+    tracer_.count(trace::Counter::PacketsForwardedIn);
+    const wire::Gid destination = gid_of(mail->head.destination);
+    out[count++] = {.datagram = {.source = gid_of(mail->head.source),
+                                 .destination = destination,
+                                 .source_port = mail->head.source_port,
+                                 .destination_port = mail->head.destination_port,
+                                 .traffic_class = mail->head.traffic_class,
+                                 .identification = hidden_identification(destination)},
+                    .bytes = mail->udp_payload};
+  }
+  return count;
+}
+
+std::vector<int> UdpLink::fds() const {
+  std::vector<int> all{block_.mailbox().fd()};
+  for (const auto& address : addresses_) all.push_back(address->group.socket().fd());
+  return all;
+}
+
+void UdpLink::abandon() {
+  for (const auto& address : addresses_) address->group.abandon();
+  addresses_.clear();
+}
+
+}  // namespace softhca::link

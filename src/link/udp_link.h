@@ -1,0 +1,79 @@
+// UdpLink: frames as real UDP datagrams, on the addresses of one interface.
+//
+// Holds no port until an address is opened. Sends from source ports 0xc000-0xffff, so that routers
+// spread queue pairs over paths; the port is part of what the ICRC covers, so ask source_port_for()
+// before the packet is made. Packets for QPNs of other processes that land here are forwarded.
+//
+// Looks at every socket only now and then: an empty receive() costs one system call for each
+// address that is active. IPv4 frames arrive with a hidden identification.
+//
+// Threads  owned by the device's owner
+// See also local/port_group.h, local/mailbox.h
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "link/link.h"
+#include "local/mailbox.h"
+#include "local/port_group.h"
+#include "local/qpn_block.h"
+#include "trace/journal.h"
+#include "wire/psn.h"
+
+namespace softhca::link {
+
+class UdpLink final : public Link {
+ public:
+  // The interface and the port are those of the block. REQUIRES: `block` and `tracer` live longer.
+  UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering = true);
+  ~UdpLink() override;
+
+  // Opens a local address (or does nothing if it is open). It becomes active.
+  Result<void, local::PortFailure> open(const wire::Gid& address);
+  // An inactive address is looked at rarely. REQUIRES: it is open.
+  void set_active(const wire::Gid& address, bool active);
+  bool is_open(const wire::Gid& address) const;
+
+  // From which port the packets of this QP leave that address. REQUIRES: it is open.
+  std::uint16_t source_port_for(const wire::Gid& address, wire::Qpn qpn);
+
+  std::size_t send(std::span<const Frame> frames, Time now) override;
+  std::size_t receive(std::span<Frame> out, Time now) override;
+  Time next_arrival() const override { return Time::never(); }
+
+  // The next receive() looks at every socket; call it when the poller found one readable.
+  void expect_any() { look_everywhere_ = true; }
+
+  // Passes a frame to the process of this host that has the block. False: nobody has it.
+  bool forward(std::uint32_t to_block, const Frame& frame);
+
+  // What a poller watches: the mailbox, then the socket of each open address.
+  std::vector<int> fds() const;
+
+  // In the child of a fork: closes everything, leaves nothing.
+  void abandon();
+
+ private:
+  struct Address;
+  struct Room;
+  Address* find(const wire::Gid& gid) const;
+  std::size_t send_run(std::span<const Frame> frames);
+  std::size_t receive_udp(Address& address, std::span<Frame> out, Time now);
+  std::size_t receive_mail(std::span<Frame> out);
+  bool belongs_elsewhere(Address& address, const Frame& frame);
+
+  local::QpnBlock& block_;
+  trace::Tracer& tracer_;
+  bool steering_;
+  std::vector<std::unique_ptr<Address>> addresses_;
+  std::unique_ptr<Room> room_;  // null until the first address is opened
+  bool look_everywhere_ = false;
+  std::uint32_t calls_ = 0;       // of receive(); says when to look at the idle sockets
+  std::uint32_t mail_calls_ = 0;  // for how many more calls the mailbox counts as active
+  std::size_t turn_ = 0;          // which address is looked at first
+};
+
+}  // namespace softhca::link

@@ -1,0 +1,306 @@
+#include "link/udp_link.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "os/bound_sockets.h"
+#include "trace/counters.h"
+#include "wire/packet.h"
+
+namespace softhca::link {
+namespace {
+
+using trace::Counter;
+
+const wire::Gid kV4 = wire::Gid::of_ipv4({127, 0, 0, 1});
+const wire::Gid kV6 = *wire::Gid::parse("::1");
+
+// A port that nobody has now.
+local::Domain free_domain() {
+  auto socket = os::UdpSocket::open({.address = {kV4.bytes}}, os::UdpUse::Shared);
+  return {.interface_index = 1, .port = socket ? socket->port() : std::uint16_t{0}};
+}
+
+// What a process has: a block, counters and a link.
+class Party {
+ public:
+  Party(const local::Domain& domain, std::uint64_t seed, bool steering = true)
+      : block_(std::move(*local::QpnBlock::allocate(domain, seed))),
+        link(block_, tracer_, steering) {}
+
+  std::uint32_t qpn(std::uint32_t n) const { return block_.first_qpn() + n; }
+  std::uint32_t block() const { return block_.number(); }
+  std::uint64_t count(Counter counter) const { return tracer_.counters().get(counter); }
+
+  // Everything that has arrived. Loopback delivers before the sender's call returns.
+  std::vector<std::vector<std::byte>> drain() {
+    std::vector<std::vector<std::byte>> all;
+    std::array<Frame, 8> out;
+    for (;;) {
+      link.expect_any();
+      const std::size_t n = link.receive(out, Time{});
+      if (n == 0) return all;
+      for (std::size_t i = 0; i < n; ++i) {
+        all.emplace_back(out[i].bytes.begin(), out[i].bytes.end());
+        last = out[i].datagram;
+      }
+    }
+  }
+
+  wire::Datagram last;
+
+ private:
+  std::array<std::uint64_t, trace::kCounterCount> cells_{};
+  trace::Tracer tracer_{trace::Counters(cells_), nullptr};
+  local::QpnBlock block_;
+
+ public:
+  UdpLink link;
+};
+
+// Room for a BTH; the destination QPN is where it belongs.
+std::array<std::byte, 24> packet_for(std::uint32_t qpn, std::uint8_t mark = 0) {
+  std::array<std::byte, 24> bytes{};
+  store_be(bytes, 4, qpn);
+  bytes[23] = std::byte{mark};
+  return bytes;
+}
+
+class UdpLinkTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Party> party(bool steering = true) {
+    auto made = std::make_unique<Party>(domain_, ++seed_, steering);
+    const auto opened = made->link.open(kV4);
+    EXPECT_TRUE(opened) << opened.error().text;
+    return made;
+  }
+  Frame frame(Party& from, ConstBytes bytes, const wire::Gid& gid = kV4) {
+    return {.datagram = {.source = gid,
+                         .destination = gid,
+                         .source_port = from.link.source_port_for(gid, {from.qpn(0)}),
+                         .destination_port = domain_.port},
+            .bytes = bytes};
+  }
+  void expect_round_trip(const wire::Gid& gid);
+
+  local::Domain domain_ = free_domain();
+  std::uint64_t seed_ = 0;
+};
+
+void UdpLinkTest::expect_round_trip(const wire::Gid& gid) {
+  Party a(domain_, 1);
+  Party b(domain_, 2);
+  ASSERT_TRUE(a.link.open(gid));
+  ASSERT_TRUE(b.link.open(gid));
+  const auto bytes = packet_for(b.qpn(7), 0x55);
+  Frame sent = frame(a, bytes, gid);
+  sent.datagram.traffic_class = 0x6a;
+  sent.datagram.hop_limit = 3;
+  ASSERT_EQ(a.link.send({&sent, 1}, Time{}), 1u);
+  const auto arrived = b.drain();
+  ASSERT_EQ(arrived.size(), 1u);
+  EXPECT_TRUE(std::ranges::equal(arrived[0], bytes));
+  EXPECT_EQ(b.last.source, gid);
+  EXPECT_EQ(b.last.destination, gid);
+  EXPECT_EQ(b.last.source_port, sent.datagram.source_port);
+  EXPECT_EQ(b.last.destination_port, domain_.port);
+  EXPECT_EQ(b.last.traffic_class, 0x6a);
+  EXPECT_EQ(b.last.identification.has_value(), !gid.is_ipv4());
+  EXPECT_TRUE(a.drain().empty());
+}
+
+TEST_F(UdpLinkTest, CarriesFramesOverIpv4AndHidesTheIdentification) { expect_round_trip(kV4); }
+
+TEST_F(UdpLinkTest, CarriesFramesOverIpv6) {
+  if (!os::UdpSocket::open({.address = {kV6.bytes}}, os::UdpUse::SendOnly))
+    GTEST_SKIP() << "no ::1 here";
+  expect_round_trip(kV6);
+}
+
+TEST_F(UdpLinkTest, HoldsNoPortBeforeAnAddressIsOpened) {
+  Party a(domain_, 1);
+  std::array<Frame, 1> out;
+  EXPECT_EQ(a.link.receive(out, Time{}), 0u);
+  EXPECT_EQ(a.link.fds().size(), 1u);
+  EXPECT_TRUE(os::bound_udp_sockets({kV4.bytes}, domain_.port)->empty());
+  ASSERT_TRUE(a.link.open(kV4));
+  ASSERT_TRUE(a.link.open(kV4));
+  EXPECT_EQ(a.link.fds().size(), 2u);
+  EXPECT_EQ(os::bound_udp_sockets({kV4.bytes}, domain_.port)->size(), 1u);
+}
+
+TEST_F(UdpLinkTest, SaysWhyAnAddressCannotBeOpened) {
+  Party a(domain_, 1);
+  const auto opened = a.link.open(wire::Gid::of_ipv4({198, 51, 100, 7}));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().reason, trace::ReasonId::NoInterface);
+  EXPECT_TRUE(a.link.fds().size() == 1 && !a.link.is_open(kV4));
+}
+
+TEST_F(UdpLinkTest, SpreadsQueuePairsOverAFewSourcePorts) {
+  auto a = party();
+  auto b = party();
+  std::set<std::uint16_t> ports;
+  for (std::uint32_t n = 0; n < 500; ++n) {
+    const std::uint16_t port = a->link.source_port_for(kV4, {a->qpn(n)});
+    EXPECT_GE(port, 0xc000);
+    EXPECT_EQ(port, a->link.source_port_for(kV4, {a->qpn(n)}));
+    ports.insert(port);
+    EXPECT_NE(port, b->link.source_port_for(kV4, {b->qpn(n)}));
+  }
+  EXPECT_EQ(ports.size(), 16u);
+}
+
+TEST_F(UdpLinkTest, SendsARunOfFramesInOrderThroughSeveralPorts) {
+  auto a = party();
+  auto b = party();
+  std::vector<std::array<std::byte, 24>> packets;
+  for (std::uint8_t i = 0; i < 100; ++i) packets.push_back(packet_for(b->qpn(1), i));
+  std::vector<Frame> frames;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    frames.push_back(frame(*a, packets[i]));
+    frames.back().datagram.source_port = a->link.source_port_for(kV4, {a->qpn(i / 40)});
+  }
+  ASSERT_EQ(a->link.send(frames, Time{}), 100u);
+  const auto arrived = b->drain();
+  ASSERT_EQ(arrived.size(), 100u);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_TRUE(std::ranges::equal(arrived[i], packets[i]));
+}
+
+TEST_F(UdpLinkTest, TakesAndCountsWhatCannotBeSent) {
+  auto a = party();
+  const std::vector<std::byte> too_long(70'000);
+  const auto fine = packet_for(a->qpn(0));
+  std::array<Frame, 3> frames{frame(*a, too_long), frame(*a, fine), frame(*a, fine)};
+  frames[2].datagram.source = wire::Gid::of_ipv4({198, 51, 100, 7});
+  EXPECT_EQ(a->link.send(frames, Time{}), 3u);
+  EXPECT_EQ(a->count(Counter::SendErrors), 2u);
+  EXPECT_EQ(a->drain().size(), 1u);
+}
+
+TEST_F(UdpLinkTest, ForwardsWhatIsForAnotherProcess) {
+  std::array<std::unique_ptr<Party>, 3> parties{party(false), party(false), party(false)};
+  constexpr std::size_t kRounds = 40;
+  for (std::uint32_t round = 0; round < kRounds; ++round)
+    for (const auto& to : parties) {
+      const auto bytes = packet_for(to->qpn(round), static_cast<std::uint8_t>(round));
+      Frame one = frame(*parties[0], bytes);
+      one.datagram.source_port = parties[0]->link.source_port_for(kV4, {round});
+      one.datagram.traffic_class = 0x20;
+      ASSERT_EQ(parties[0]->link.send({&one, 1}, Time{}), 1u);
+    }
+  std::array<std::size_t, 3> got{};
+  for (int pass = 0; pass < 2; ++pass)  // the second one is for mail
+    for (std::size_t i = 0; i < parties.size(); ++i)
+      for (const auto& bytes : parties[i]->drain()) {
+        EXPECT_EQ(local::block_of(load_be<std::uint32_t>(bytes, 4)), parties[i]->block());
+        EXPECT_EQ(parties[i]->last.destination, kV4);
+        EXPECT_EQ(parties[i]->last.traffic_class, 0x20);
+        EXPECT_FALSE(parties[i]->last.identification);
+        ++got[i];
+      }
+  std::uint64_t out = 0;
+  std::uint64_t in = 0;
+  for (std::size_t i = 0; i < parties.size(); ++i) {
+    EXPECT_EQ(got[i], kRounds);
+    out += parties[i]->count(Counter::PacketsForwardedOut);
+    in += parties[i]->count(Counter::PacketsForwardedIn);
+  }
+  EXPECT_GT(out, 0u);
+  EXPECT_EQ(out, in);
+}
+
+TEST_F(UdpLinkTest, ForwardsNothingWhenSteered) {
+  auto a = party();
+  auto b = party();
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const auto bytes = packet_for((i % 2 == 0 ? *a : *b).qpn(i));
+    const Frame one = frame(*a, bytes);
+    ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  }
+  EXPECT_EQ(a->drain().size(), 50u);
+  EXPECT_EQ(b->drain().size(), 50u);
+  EXPECT_EQ(a->count(Counter::PacketsForwardedOut) + b->count(Counter::PacketsForwardedOut), 0u);
+}
+
+TEST_F(UdpLinkTest, KeepsWhatNobodyHasAndWhatIsForEverybody) {
+  auto a = party();
+  const std::uint32_t nobody = a->block() == 5 ? 6 : 5;
+  for (const std::uint32_t qpn : {nobody << 12 | 3, 1u, 0xff'ffffu}) {
+    const auto bytes = packet_for(qpn);
+    const Frame one = frame(*a, bytes);
+    ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  }
+  const std::array<std::byte, 3> stub{};
+  const Frame one = frame(*a, stub);
+  ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  EXPECT_EQ(a->drain().size(), 4u);
+}
+
+TEST_F(UdpLinkTest, PassesAFrameToABlockOnDemand) {
+  auto a = party();
+  auto b = party();
+  const auto bytes = packet_for(1);  // QP1: the owner is found by what is in it
+  EXPECT_TRUE(a->link.forward(b->block(), frame(*a, bytes)));
+  EXPECT_EQ(b->drain().size(), 1u);
+  EXPECT_FALSE(a->link.forward(a->block() == 5 || b->block() == 5 ? 6 : 5, frame(*a, bytes)));
+}
+
+TEST_F(UdpLinkTest, RepairsTheSteeringWhenOthersPacketsKeepArriving) {
+  auto a = party();
+  auto b = party();
+  auto c = party();
+  // c moves to a's place unseen: a's socket goes without leaving, as after kill -9.
+  a->link.abandon();
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    const auto bytes = packet_for((i % 2 == 0 ? *b : *c).qpn(i));
+    Frame one = frame(*b, bytes);
+    ASSERT_EQ(b->link.send({&one, 1}, Time{}), 1u);
+    b->drain();
+    c->drain();
+  }
+  const std::uint64_t before = b->count(Counter::PacketsForwardedOut) +
+                               c->count(Counter::PacketsForwardedOut);
+  const auto bytes = packet_for(c->qpn(1));
+  const Frame one = frame(*b, bytes);
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(b->link.send({&one, 1}, Time{}), 1u);
+  EXPECT_EQ(c->drain().size(), 50u);
+  EXPECT_EQ(b->count(Counter::PacketsForwardedOut) + c->count(Counter::PacketsForwardedOut),
+            before);
+}
+
+TEST_F(UdpLinkTest, LooksAtIdleAddressesNowAndThenAndWhenTold) {
+  auto a = party();
+  a->drain();
+  a->link.set_active(kV4, false);
+  const auto bytes = packet_for(a->qpn(1));
+  const Frame one = frame(*a, bytes);
+  std::array<Frame, 4> out;
+  ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  a->link.expect_any();
+  EXPECT_EQ(a->link.receive(out, Time{}), 1u);
+  ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  std::size_t calls = 1;
+  while (calls < 1000 && a->link.receive(out, Time{}) == 0) ++calls;
+  EXPECT_LE(calls, 64u);
+}
+
+TEST_F(UdpLinkTest, GoesOnLookingEverywhereWhileThereIsMoreThanFits) {
+  auto a = party();
+  auto b = party();
+  a->drain();
+  b->drain();
+  const auto bytes = packet_for(a->qpn(1));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(b->link.forward(a->block(), frame(*b, bytes)));
+  std::array<Frame, 1> out;
+  a->link.expect_any();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(a->link.receive(out, Time{}), 1u);
+}
+
+}  // namespace
+}  // namespace softhca::link

@@ -1,0 +1,46 @@
+// Mail: a packet that one process of this host passes to another, because it is for its QPNs.
+//
+// A fixed head, then the UDP payload. Mail from another user is refused: it could claim any source.
+//
+// See also  local/qpn_block.h (who has one), local/port_group.h (when it is needed)
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+#include "local/qpn_block.h"
+#include "os/datagram_arena.h"
+#include "os/host_mailbox.h"
+#include "os/ip_address.h"
+
+namespace softhca::local {
+
+struct MailHead {
+  os::IpAddress source;
+  os::IpAddress destination;
+  std::uint16_t source_port{};
+  std::uint16_t destination_port{};
+  std::uint8_t traffic_class{};
+  friend bool operator==(const MailHead&, const MailHead&) = default;
+};
+
+inline constexpr std::size_t kMailHeadBytes = 44;
+
+struct Mail {
+  MailHead head;
+  ConstBytes udp_payload;
+};
+
+std::array<std::byte, kMailHeadBytes> emit_mail_head(const MailHead& head);
+// Nothing if it is not mail of this version.
+std::optional<Mail> parse_mail(ConstBytes bytes);
+
+// Sends it to the process that has the block.
+os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const MailHead& head,
+                               ConstBytes udp_payload);
+
+// Nothing if it comes from another user, is truncated or is no mail.
+std::optional<Mail> accept_mail(const os::Arrival& arrival);
+
+}  // namespace softhca::local

@@ -1,0 +1,222 @@
+#include "local/port_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "os/bound_sockets.h"
+#include "os/pause.h"
+
+namespace softhca::local {
+
+namespace {
+
+constexpr std::uint32_t kRecordMagic = 0x53'48'50'31;
+constexpr int kLockAttempts = 1000;
+constexpr Duration kLockPause = milliseconds(1);
+constexpr int kOrderAttempts = 8;
+// The destination QPN is the low 24 bits of the second word of a packet.
+constexpr std::uint32_t kQpnWord = 4;
+constexpr std::uint32_t kBlockMask = kQpnBlocks - 1;
+
+// "softhca/1/KIND/PORT/ADDRESS/UID": one port, one address, one user.
+std::string group_name(const char* kind, const PortGroup::Seat& seat) {
+  return std::string("softhca/1/") + kind + "/" + std::to_string(seat.domain.port) + "/" +
+         std::to_string(seat.domain.interface_index) + "/" + os::address_text(seat.address) + "/" +
+         std::to_string(os::own_uid());
+}
+
+bool wants_steering(const PortGroup::Seat& seat) {
+  return seat.steering && can_be_owned(seat.block);
+}
+
+// Held while one joins or leaves; gone with its holder. Nothing if somebody keeps it too long.
+std::optional<os::HostName> lock_group(const PortGroup::Seat& seat, int attempts) {
+  const std::string name = group_name("lock", seat);
+  for (int i = 0; i < attempts; ++i) {
+    auto lock = os::HostName::take(name);
+    if (lock) return std::move(*lock);
+    if (lock.error().number != EADDRINUSE) return std::nullopt;
+    os::pause_for(kLockPause);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::vector<std::uint64_t>> live_sockets(const PortGroup::Seat& seat) {
+  const auto bound = os::bound_udp_sockets(seat.address, seat.domain.port);
+  if (!bound) return std::nullopt;
+  std::vector<std::uint64_t> inodes;
+  for (const os::BoundSocket& socket : *bound) inodes.push_back(socket.inode);
+  std::sort(inodes.begin(), inodes.end());
+  return inodes;
+}
+
+PortFailure explain(const PortGroup::Seat& seat, const os::SystemError& error) {
+  const std::string what =
+      "UDP " + std::to_string(seat.domain.port) + " on " + os::address_text(seat.address);
+  if (error.number == EADDRNOTAVAIL)
+    return {trace::ReasonId::NoInterface, error.number, what + ": no interface has the address"};
+  if (error.number != EADDRINUSE)
+    return {trace::ReasonId::PortDown, error.number, what + ": " + os::error_text(error)};
+  std::string holder = "another socket";
+  if (const auto bound = os::bound_udp_sockets(seat.address, seat.domain.port);
+      bound && !bound->empty())
+    holder = "a socket of uid " + std::to_string(bound->front().uid);
+  return {trace::ReasonId::UdpPortTaken, error.number, what + " is taken by " + holder};
+}
+
+}  // namespace
+
+Result<PortGroup, PortFailure> PortGroup::join(const Seat& seat) {
+  PortGroup group(seat);
+  if (wants_steering(seat)) {
+    const auto lock = lock_group(seat, kLockAttempts);
+    if (lock) {
+      const auto bound = group.bind_in_order();
+      if (!bound) return bound.error();
+      return group;
+    }
+  }
+  const auto bound = group.bind_socket();
+  if (!bound) return bound.error();
+  return group;
+}
+
+PortGroup::~PortGroup() {
+  if (!socket_.is_open() || !table_.is_open()) return;
+  const auto lock = lock_group(seat_, kLockAttempts);
+  if (!lock) return;  // the next one who joins will find out
+  const auto live = live_sockets(seat_);
+  if (!live) return;
+  // Steers for the time after, while this socket is still there to do it with.
+  const std::uint64_t own = socket_.inode();
+  std::vector<PortMember> members = settle(read_members(), *live);
+  std::vector<std::uint64_t> others = *live;
+  std::erase(others, own);
+  members = settle(members, others);
+  write_members(members);
+  steer(members);
+  socket_.close();
+}
+
+Result<void, PortFailure> PortGroup::bind_socket() {
+  auto opened = os::UdpSocket::open({.address = seat_.address,
+                                     .port = seat_.domain.port,
+                                     .interface_index = seat_.domain.interface_index},
+                                    os::UdpUse::Shared);
+  if (!opened) return explain(seat_, opened.error());
+  socket_ = std::move(*opened);
+  return {};
+}
+
+// REQUIRES: the group is locked. A member that dies just while this one binds would make its place
+// a guess; then it binds again.
+Result<void, PortFailure> PortGroup::bind_in_order() {
+  const bool has_table = find_table();
+  for (int attempt = 0; attempt < kOrderAttempts; ++attempt) {
+    socket_.close();
+    const auto before = live_sockets(seat_);
+    if (const auto bound = bind_socket(); !bound) return bound;
+    auto after = live_sockets(seat_);
+    if (!has_table || !before || !after) return {};
+    std::erase(*after, socket_.inode());
+    if (*before != *after) continue;
+
+    std::vector<PortMember> members = settle(read_members(), *before);
+    append(members, socket_.inode(), seat_.block);
+    write_members(members);
+    steer(members);
+    return {};
+  }
+  return {};
+}
+
+void PortGroup::repair() {
+  if (!socket_.is_open() || !wants_steering(seat_)) return;
+  const auto lock = lock_group(seat_, 1);
+  if (!lock) return;
+  // It may have joined while somebody kept the lock.
+  if (!table_.is_open() && !find_table()) return;
+  const auto live = live_sockets(seat_);
+  if (!live) return;
+  std::vector<PortMember> members = settle(read_members(), *live);
+  for (PortMember& member : members)
+    if (member.inode == socket_.inode()) member.block = seat_.block;
+  write_members(members);
+  steer(members);
+}
+
+void PortGroup::abandon() {
+  table_ = {};
+  beacon_.release();
+  socket_.close();
+  steered_ = false;
+}
+
+// Any member's beacon leads to the table; the first member makes it.
+bool PortGroup::find_table() {
+  const std::string prefix = group_name("port", seat_) + "/";
+  for (const std::string& name : os::host_names(prefix)) {
+    unsigned pid = 0;
+    int fd = -1;
+    if (std::sscanf(name.c_str() + prefix.size(), "%u/%d", &pid, &fd) != 2) continue;
+    auto opened = os::PeerTable::open(pid, fd, table_name(), sizeof(PortRecord));
+    if (!opened || load_le<std::uint32_t>(opened->bytes()) != kRecordMagic) continue;
+    table_ = std::move(*opened);
+    break;
+  }
+  if (!table_.is_open()) {
+    auto created = os::PeerTable::create(table_name(), sizeof(PortRecord));
+    if (!created) return false;
+    table_ = std::move(*created);
+    store_le(table_.bytes(), 0, kRecordMagic);
+  }
+  auto beacon = os::HostName::take(prefix + std::to_string(os::own_pid()) + "/" +
+                                     std::to_string(table_.fd()));
+  if (!beacon) {
+    table_ = {};
+    return false;
+  }
+  beacon_ = std::move(*beacon);
+  return true;
+}
+
+std::vector<PortMember> PortGroup::read_members() const {
+  const auto record = std::make_unique<PortRecord>();
+  std::memcpy(record.get(), table_.bytes().data(), sizeof *record);
+  const std::size_t count = std::min<std::size_t>(record->count, kMaxPortMembers);
+  std::vector<PortMember> members(record->members.begin(),
+                                  record->members.begin() + static_cast<std::ptrdiff_t>(count));
+  if (record->changing != 0) members.clear();
+  return members;
+}
+
+void PortGroup::write_members(std::span<const PortMember> members) {
+  auto* const record = reinterpret_cast<PortRecord*>(table_.bytes().data());
+  const std::size_t count = std::min<std::size_t>(members.size(), kMaxPortMembers);
+  std::atomic_ref<std::uint32_t> changing(record->changing);
+  changing.store(1, std::memory_order_seq_cst);
+  std::copy_n(members.begin(), count, record->members.begin());
+  record->count = static_cast<std::uint32_t>(count);
+  changing.store(0, std::memory_order_seq_cst);
+}
+
+void PortGroup::steer(std::span<const PortMember> members) {
+  const std::vector<os::SteeringRule> rules = steering_rules(members);
+  const bool attached =
+      static_cast<bool>(socket_.steer(kQpnWord, kQpnBlockShift, kBlockMask, rules));
+  steered_ = attached && std::any_of(rules.begin(), rules.end(), [&](const os::SteeringRule& r) {
+    return r.key == seat_.block;
+  });
+}
+
+std::string PortGroup::table_name() const {
+  return "softhca-port-" + std::to_string(seat_.domain.port) + "-" +
+         os::address_text(seat_.address);
+}
+
+}  // namespace softhca::local

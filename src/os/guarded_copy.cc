@@ -1,0 +1,201 @@
+#include "os/guarded_copy.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/address.h"
+#include "base/assert.h"
+
+namespace softhca::os {
+namespace {
+
+constexpr std::size_t kPiecesPerCall = 64;      // well below the kernel's IOV_MAX
+constexpr std::size_t kBytesPerPipe = 1 << 16;  // what an ordinary pipe holds
+
+std::uintptr_t page_of(std::uintptr_t address) { return address & ~(kPage4K - 1); }
+
+// A copy was refused at `address`: why.
+CopyFault classify(std::uintptr_t address) {
+  auto* page = reinterpret_cast<void*>(page_of(address));
+  unsigned char resident;
+  if (::mincore(page, kPage4K, &resident) != 0) return CopyFault::Gone;
+  // Mapped. Behind a file's end nothing can be faulted in, whatever the rights are.
+  if (::madvise(page, kPage4K, MADV_POPULATE_READ) != 0 && errno == EFAULT) return CopyFault::Gone;
+  return CopyFault::Protected;
+}
+
+// Walks through pieces as one string of bytes.
+class PieceCursor {
+ public:
+  explicit PieceCursor(std::span<const MemoryPiece> pieces) : pieces_(pieces) { skip_empty(); }
+
+  bool at_end() const { return next_ == pieces_.size(); }
+  std::uintptr_t address() const { return pieces_[next_].address + offset_; }
+  std::size_t left_in_piece() const { return pieces_[next_].bytes - offset_; }
+
+  void advance(std::size_t bytes) {
+    while (bytes != 0) {
+      const std::size_t step = std::min(bytes, left_in_piece());
+      offset_ += step;
+      bytes -= step;
+      skip_empty();
+    }
+  }
+
+  // The next pieces, as many as fit. Returns their bytes.
+  std::size_t fill(std::span<iovec> out, std::size_t& count) const {
+    std::size_t bytes = 0;
+    count = 0;
+    std::size_t offset = offset_;
+    for (std::size_t i = next_; i < pieces_.size() && count < out.size(); ++i, offset = 0) {
+      const std::size_t length = pieces_[i].bytes - offset;
+      if (length == 0) continue;
+      out[count++] = {reinterpret_cast<void*>(pieces_[i].address + offset), length};
+      bytes += length;
+    }
+    return bytes;
+  }
+
+ private:
+  void skip_empty() {
+    while (next_ < pieces_.size() && offset_ == pieces_[next_].bytes) {
+      ++next_;
+      offset_ = 0;
+    }
+  }
+
+  std::span<const MemoryPiece> pieces_;
+  std::size_t next_ = 0;
+  std::size_t offset_ = 0;
+};
+
+CopyOutcome stopped_at(std::uint64_t done_bytes, const PieceCursor& cursor) {
+  return {done_bytes, classify(cursor.address()), cursor.address()};
+}
+
+// One direction of a copy by one method: moves up to `bytes` at the cursor's place to or from
+// `buffer`. Returns how many it moved; 0 means that the first byte cannot be moved.
+using MoveSome = std::size_t (*)(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
+                                 int pipe_out, int pipe_in);
+
+template <auto kCall>
+std::size_t move_by_vm(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes, int, int) {
+  std::array<iovec, kPiecesPerCall> remote;
+  std::size_t count = 0;
+  const iovec local{buffer, std::min(bytes, cursor.fill(remote, count))};
+  // Asked each time: in a forked child a remembered id would be the parent's.
+  const ssize_t moved = kCall(::getpid(), &local, 1, remote.data(), count, 0);
+  return moved > 0 ? static_cast<std::size_t>(moved) : 0;
+}
+
+// Transfers between memory and a pipe that may stop inside a page although more of it is good:
+// what is left of the page is tried once more by itself before it is called bad.
+template <class Transfer>
+std::size_t transfer_or_retry(std::uintptr_t address, std::size_t bytes, Transfer transfer) {
+  ssize_t moved = transfer(bytes);
+  const std::size_t in_page = kPage4K - (address & (kPage4K - 1));
+  if (moved <= 0 && bytes > in_page) moved = transfer(in_page);
+  return moved > 0 ? static_cast<std::size_t>(moved) : 0;
+}
+
+bool drain(int pipe_out, std::size_t bytes) {
+  std::array<std::byte, 4096> sink;
+  while (bytes != 0) {
+    const ssize_t n = ::read(pipe_out, sink.data(), std::min(bytes, sink.size()));
+    if (n <= 0) return false;
+    bytes -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+std::size_t read_by_pipe(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
+                         int pipe_out, int pipe_in) {
+  const std::size_t wanted = std::min({bytes, cursor.left_in_piece(), kBytesPerPipe});
+  auto* memory = reinterpret_cast<const void*>(cursor.address());
+  const std::size_t in_pipe = transfer_or_retry(
+      cursor.address(), wanted, [&](std::size_t n) { return ::write(pipe_in, memory, n); });
+  std::size_t out = 0;
+  while (out < in_pipe) {
+    const ssize_t n = ::read(pipe_out, buffer + out, in_pipe - out);
+    ASSERT(n > 0);
+    out += static_cast<std::size_t>(n);
+  }
+  return out;
+}
+
+std::size_t write_by_pipe(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
+                          int pipe_out, int pipe_in) {
+  const std::size_t wanted = std::min({bytes, cursor.left_in_piece(), kBytesPerPipe});
+  const ssize_t filled = ::write(pipe_in, buffer, wanted);
+  ASSERT(filled > 0);
+  const auto in_pipe = static_cast<std::size_t>(filled);
+  auto* memory = reinterpret_cast<void*>(cursor.address());
+  const std::size_t moved = transfer_or_retry(
+      cursor.address(), in_pipe, [&](std::size_t n) { return ::read(pipe_out, memory, n); });
+  ASSERT(drain(pipe_out, in_pipe - moved));
+  return moved;
+}
+
+CopyOutcome copy(std::span<const MemoryPiece> pieces, std::byte* buffer, std::size_t size,
+                 MoveSome move_some, int pipe_out, int pipe_in) {
+  PieceCursor cursor(pieces);
+  std::size_t done = 0;
+  while (done < size) {
+    ASSERT(!cursor.at_end());
+    const std::size_t moved = move_some(cursor, buffer + done, size - done, pipe_out, pipe_in);
+    if (moved == 0) return stopped_at(done, cursor);
+    done += moved;
+    cursor.advance(moved);
+  }
+  return {.done_bytes = done, .fault = CopyFault::None, .fault_address = 0};
+}
+
+bool vm_copy_works() {
+  std::uint64_t from = 1;
+  std::uint64_t to = 0;
+  const iovec local{&to, sizeof to};
+  const iovec remote{&from, sizeof from};
+  const auto whole = static_cast<ssize_t>(sizeof from);
+  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == whole &&
+         ::process_vm_writev(::getpid(), &local, 1, &remote, 1, 0) == whole;
+}
+
+}  // namespace
+
+std::string_view copy_method_name(CopyMethod method) {
+  return method == CopyMethod::ProcessVm ? "process_vm" : "pipe";
+}
+
+std::optional<GuardedCopy> GuardedCopy::open(std::optional<CopyMethod> wanted) {
+  if (wanted != CopyMethod::Pipe && vm_copy_works()) return GuardedCopy(CopyMethod::ProcessVm);
+  if (wanted == CopyMethod::ProcessVm) return std::nullopt;
+  int ends[2];
+  // Non-blocking: a pipe may be smaller than asked for, and nobody must ever wait on it.
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::nullopt;
+  GuardedCopy copy(CopyMethod::Pipe);
+  copy.pipe_out_.reset(ends[0]);
+  copy.pipe_in_.reset(ends[1]);
+  return copy;
+}
+
+CopyOutcome GuardedCopy::from_memory(std::span<const MemoryPiece> from, Bytes to) const {
+  return copy(from, to.data(), to.size(),
+              method_ == CopyMethod::ProcessVm ? move_by_vm<::process_vm_readv> : read_by_pipe,
+              pipe_out_.get(), pipe_in_.get());
+}
+
+CopyOutcome GuardedCopy::to_memory(std::span<const MemoryPiece> to, ConstBytes from) const {
+  // The kernel only reads the buffer; its interface has one type for both directions.
+  auto* buffer = const_cast<std::byte*>(from.data());
+  return copy(to, buffer, from.size(),
+              method_ == CopyMethod::ProcessVm ? move_by_vm<::process_vm_writev> : write_by_pipe,
+              pipe_out_.get(), pipe_in_.get());
+}
+
+}  // namespace softhca::os

@@ -1,0 +1,45 @@
+// Interfaces: the network interfaces of this network namespace and their addresses.
+//
+// Asked over rtnetlink, so that the answer is about the namespace of the caller; sysfs may be
+// mounted from another one.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "os/ip_address.h"
+#include "os/system_error.h"
+
+namespace softhca::os {
+
+enum class AddressScope : std::uint8_t { Global, Site, Link, Host, Nowhere };
+
+struct InterfaceAddress {
+  IpAddress address;
+  std::uint8_t prefix_bits{};  // of the family: 24 for 192.0.2.1/24
+  AddressScope scope{};
+};
+
+struct Interface {
+  std::string name;
+  std::uint32_t index{};
+  bool up{};        // switched on by the administrator
+  bool running{};   // has a carrier
+  bool loopback{};
+  bool default_route{};  // the default route of IPv4, else of IPv6, leaves here
+  std::string kind;      // as the kernel calls it: "bridge", "veth", ...; empty: hardware
+  std::uint32_t mtu{};
+  std::array<std::uint8_t, 6> mac{};         // zeros where there is none
+  std::optional<std::uint32_t> speed_mbps;   // nothing where the driver does not say
+  std::vector<InterfaceAddress> addresses;   // usable ones only, IPv4 first
+
+  bool is_bridge() const { return kind == "bridge"; }
+};
+
+// The interface of the default route first (the lowest metric wins), then by index.
+Result<std::vector<Interface>, SystemError> interfaces();
+
+}  // namespace softhca::os

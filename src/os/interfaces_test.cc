@@ -1,0 +1,86 @@
+#include "os/interfaces.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "os/clock.h"
+#include "os/random.h"
+#include "os/udp_socket.h"
+
+namespace softhca::os {
+namespace {
+
+TEST(Interfaces, AlwaysHasALoopback) {
+  const auto all = interfaces();
+  ASSERT_TRUE(all) << error_text(all.error());
+  const auto lo = std::ranges::find(*all, true, &Interface::loopback);
+  ASSERT_NE(lo, all->end());
+  EXPECT_EQ(lo->name, "lo");
+  EXPECT_GT(lo->index, 0u);
+  EXPECT_GE(lo->mtu, 1280u);
+  EXPECT_FALSE(lo->speed_mbps);
+  EXPECT_FALSE(lo->default_route);
+  if (!lo->up) GTEST_SKIP() << "lo is down here";
+  const InterfaceAddress expected{IpAddress::of_ipv4({127, 0, 0, 1}), 8, AddressScope::Host};
+  ASSERT_FALSE(lo->addresses.empty());
+  EXPECT_EQ(lo->addresses[0].address, expected.address);
+  EXPECT_EQ(lo->addresses[0].prefix_bits, expected.prefix_bits);
+  EXPECT_EQ(lo->addresses[0].scope, expected.scope);
+}
+
+TEST(Interfaces, ListsTheDefaultRouteFirstAndIpv4First) {
+  const auto all = interfaces();
+  ASSERT_TRUE(all);
+  std::set<std::uint32_t> indices;
+  for (std::size_t i = 0; i < all->size(); ++i) {
+    const Interface& one = (*all)[i];
+    EXPECT_FALSE(one.name.empty());
+    EXPECT_TRUE(indices.insert(one.index).second);
+    EXPECT_TRUE(!one.default_route || i == 0);
+    EXPECT_TRUE(std::ranges::is_partitioned(
+        one.addresses, [](const InterfaceAddress& a) { return a.address.is_ipv4(); }));
+  }
+}
+
+TEST(Interfaces, NamesAddressesThatCanBeBound) {
+  const auto all = interfaces();
+  ASSERT_TRUE(all);
+  for (const Interface& one : *all)
+    for (const InterfaceAddress& address : one.addresses)
+      EXPECT_TRUE(UdpSocket::open({.address = address.address, .interface_index = one.index},
+                                  UdpUse::SendOnly))
+          << one.name << " " << address_text(address.address);
+}
+
+TEST(IpAddress, IsPrintedByItsFamily) {
+  EXPECT_EQ(address_text(IpAddress::of_ipv4({192, 0, 2, 1})), "192.0.2.1");
+  IpAddress v6;
+  v6.bytes[0] = 0xfe;
+  v6.bytes[1] = 0x80;
+  v6.bytes[15] = 9;
+  EXPECT_EQ(address_text(v6), "fe80::9");
+  EXPECT_TRUE(v6.is_link_local());
+  EXPECT_FALSE(v6.is_ipv4());
+}
+
+TEST(Clock, StartsAtZeroAndNeverGoesBack) {
+  const Clock clock;
+  Time last{};
+  for (int i = 0; i < 1000; ++i) {
+    const Time now = clock.now();
+    ASSERT_LE(last, now);
+    last = now;
+  }
+  EXPECT_LT(last, Time{} + seconds(60));
+}
+
+TEST(Random, GivesDifferentSeeds) {
+  std::set<std::uint64_t> seeds;
+  for (int i = 0; i < 100; ++i) seeds.insert(random_seed());
+  EXPECT_EQ(seeds.size(), 100u);
+}
+
+}  // namespace
+}  // namespace softhca::os

@@ -1,0 +1,70 @@
+#include "os/peer_table.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace softhca::os {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+SystemError not_that_table() { return {ENOENT, "open"}; }
+
+}  // namespace
+
+PeerTable::PeerTable(PeerTable&& other) noexcept
+    : fd_(std::move(other.fd_)), bytes_(std::exchange(other.bytes_, {})) {}
+PeerTable& PeerTable::operator=(PeerTable&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+PeerTable::~PeerTable() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+Result<PeerTable, SystemError> PeerTable::create(const std::string& name, std::size_t bytes) {
+  OwnedFd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return last_error("memfd_create");
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return last_error("ftruncate");
+  if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return last_error("fcntl");
+  return map(std::move(fd), bytes);
+}
+
+Result<PeerTable, SystemError> PeerTable::open(std::uint32_t pid, int fd, const std::string& name,
+                                               std::size_t bytes) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(fd);
+  // Looked at before it is opened: opening whatever else has that number might have effects.
+  std::array<char, 256> target{};
+  const ssize_t length = readlink(path.c_str(), target.data(), target.size());
+  if (length < 0) return last_error("readlink");
+  const std::string expected = "/memfd:" + name + " (deleted)";
+  if (std::string(target.data(), static_cast<std::size_t>(length)) != expected)
+    return not_that_table();
+  OwnedFd opened(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!opened) return last_error("open");
+  struct stat file {};
+  if (fstat(opened.get(), &file) != 0) return last_error("fstat");
+  if (file.st_uid != geteuid() || file.st_size != static_cast<off_t>(bytes))
+    return not_that_table();
+  if ((fcntl(opened.get(), F_GET_SEALS) & kSeals) != kSeals) return not_that_table();
+  return map(std::move(opened), bytes);
+}
+
+Result<PeerTable, SystemError> PeerTable::map(OwnedFd fd, std::size_t bytes) {
+  void* const start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (start == MAP_FAILED) return last_error("mmap");
+  PeerTable table;
+  table.fd_ = std::move(fd);
+  table.bytes_ = Bytes(static_cast<std::byte*>(start), bytes);
+  return table;
+}
+
+}  // namespace softhca::os

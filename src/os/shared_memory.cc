@@ -1,0 +1,55 @@
+#include "os/shared_memory.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace softhca::os {
+
+Result<SharedMemory, int> SharedMemory::create(const char* name, std::size_t bytes) {
+  OwnedFd fd(::memfd_create(name, MFD_CLOEXEC));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return errno;
+  void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (start == MAP_FAILED) return errno;
+  return SharedMemory(std::move(fd), static_cast<std::byte*>(start), bytes, true);
+}
+
+Result<SharedMemory, int> SharedMemory::attach(OwnedFd fd) {
+  struct stat file {};
+  if (::fstat(fd.get(), &file) != 0) return errno;
+  if (!S_ISREG(file.st_mode) || file.st_size <= 0) return EINVAL;
+  const auto bytes = static_cast<std::size_t>(file.st_size);
+  void* start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (start == MAP_FAILED) return errno;
+  return SharedMemory(std::move(fd), static_cast<std::byte*>(start), bytes, false);
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      start_(std::exchange(other.start_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      writable_(other.writable_) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(start_, other.start_);
+  std::swap(size_, other.size_);
+  std::swap(writable_, other.writable_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (start_ != nullptr) ::munmap(start_, size_);
+}
+
+Bytes SharedMemory::bytes() const {
+  ASSERT(writable_ || size_ == 0);
+  return {start_, size_};
+}
+
+}  // namespace softhca::os

@@ -1,0 +1,44 @@
+// SharedMemory: a mapping of a memfd. Sparse: pages exist from their first use on.
+//
+// The owner creates it and passes the descriptor (SCM_RIGHTS); a peer attaches and reads. Nothing
+// of it is left in any file system, and it is gone with its last mapping and descriptor.
+#pragma once
+#include <cstddef>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "os/owned_fd.h"
+
+namespace softhca::os {
+
+class SharedMemory {
+ public:
+  // Zeroed, readable and writable. `name` shows in /proc/PID/maps. FAILS WITH errno.
+  static Result<SharedMemory, int> create(const char* name, std::size_t bytes);
+
+  // Maps somebody else's memory for reading. OWNS fd, also when it fails. FAILS WITH errno;
+  // EINVAL for a descriptor of another kind or an empty one.
+  static Result<SharedMemory, int> attach(OwnedFd fd);
+
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  // REQUIRES: created here, not attached.
+  Bytes bytes() const;
+  ConstBytes read_only_bytes() const { return {start_, size_}; }
+  bool writable() const { return writable_; }
+  int fd() const { return fd_.get(); }
+
+ private:
+  SharedMemory(OwnedFd fd, std::byte* start, std::size_t size, bool writable)
+      : fd_(std::move(fd)), start_(start), size_(size), writable_(writable) {}
+
+  OwnedFd fd_;
+  std::byte* start_ = nullptr;  // null after a move
+  std::size_t size_ = 0;
+  bool writable_ = false;
+};
+
+}  // namespace softhca::os

@@ -1,0 +1,51 @@
+#include "os/shared_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace softhca::os {
+namespace {
+
+TEST(SharedMemory, IsZeroedAndSharedWithWhoeverAttaches) {
+  auto memory = SharedMemory::create("test", std::size_t{1} << 34);  // sparse
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(memory->bytes().size(), std::size_t{1} << 34);
+  EXPECT_EQ(memory->bytes()[123], std::byte{0});
+  auto view = SharedMemory::attach(OwnedFd(::dup(memory->fd())));
+  ASSERT_TRUE(view);
+  EXPECT_FALSE(view->writable());
+  memory->bytes()[5000] = std::byte{9};
+  EXPECT_EQ(view->read_only_bytes()[5000], std::byte{9});
+  EXPECT_EQ(view->read_only_bytes().size(), memory->bytes().size());
+  EXPECT_EQ(::fcntl(memory->fd(), F_GETFD), FD_CLOEXEC);
+}
+
+TEST(SharedMemory, OutlivesItsCreatorInTheHandsOfAnother) {
+  auto memory = SharedMemory::create("test", 4096);
+  ASSERT_TRUE(memory);
+  memory->bytes()[0] = std::byte{4};
+  auto view = SharedMemory::attach(OwnedFd(::dup(memory->fd())));
+  ASSERT_TRUE(view);
+  const SharedMemory moved = std::move(*memory);
+  { const SharedMemory gone = SharedMemory(std::move(const_cast<SharedMemory&>(moved))); }
+  EXPECT_EQ(view->read_only_bytes()[0], std::byte{4});
+}
+
+TEST(SharedMemory, RefusesWhatIsNoMemory) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const OwnedFd other(ends[1]);
+  const auto attached = SharedMemory::attach(OwnedFd(ends[0]));
+  ASSERT_FALSE(attached);
+  EXPECT_EQ(attached.error(), EINVAL);
+  EXPECT_EQ(::fcntl(ends[0], F_GETFD), -1);  // owned, and closed
+  const auto none = SharedMemory::attach(OwnedFd());
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error(), EBADF);
+}
+
+}  // namespace
+}  // namespace softhca::os

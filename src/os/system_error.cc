@@ -1,0 +1,14 @@
+#include "os/system_error.h"
+
+#include <cerrno>
+#include <system_error>
+
+namespace softhca::os {
+
+SystemError last_error(const char* call) { return {errno, call}; }
+
+std::string error_text(const SystemError& error) {
+  return std::string(error.call) + ": " + std::generic_category().message(error.number);
+}
+
+}  // namespace softhca::os

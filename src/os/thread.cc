@@ -1,0 +1,71 @@
+#include "os/thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "base/assert.h"
+
+namespace softhca::os {
+
+struct Thread::Native {
+  pthread_t id{};
+};
+
+namespace {
+
+struct Start {
+  std::string name;
+  std::function<void()> body;
+};
+
+void* run(void* argument) {
+  const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+  pthread_setname_np(pthread_self(), start->name.substr(0, 15).c_str());
+  start->body();
+  return nullptr;
+}
+
+}  // namespace
+
+Thread::Thread(std::unique_ptr<Native> native) : native_(std::move(native)) {}
+Thread::Thread() noexcept = default;
+Thread::Thread(Thread&& other) noexcept : native_(std::move(other.native_)) {}
+Thread& Thread::operator=(Thread&& other) noexcept {
+  if (this != &other) {
+    join();
+    native_ = std::move(other.native_);
+  }
+  return *this;
+}
+Thread::~Thread() { join(); }
+
+Result<Thread, SystemError> Thread::start(const std::string& name, std::function<void()> body) {
+  auto start = std::make_unique<Start>(Start{name, std::move(body)});
+  auto native = std::make_unique<Native>();
+
+  // A thread inherits the mask, so it is full from its first instruction on.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(&native->id, nullptr, run, start.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) return SystemError{error, "pthread_create"};
+  static_cast<void>(start.release());
+  return Thread(std::move(native));
+}
+
+void Thread::join() {
+  if (native_ == nullptr) return;
+  ASSERT(!is_current());
+  pthread_join(native_->id, nullptr);
+  native_.reset();
+}
+
+void Thread::abandon() { native_.reset(); }
+
+bool Thread::is_current() const {
+  return native_ != nullptr && pthread_equal(native_->id, pthread_self()) != 0;
+}
+
+}  // namespace softhca::os

@@ -1,0 +1,55 @@
+#include "os/thread.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <array>
+
+namespace softhca::os {
+namespace {
+
+TEST(Thread, RunsWithAllSignalsBlockedUnderItsName) {
+  sigset_t mask;
+  std::array<char, 32> name{};
+  auto thread = Thread::start("softhca-with-a-long-name", [&] {
+    pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+  });
+  ASSERT_TRUE(thread);
+  thread->join();
+  EXPECT_FALSE(thread->is_running());
+  for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGPROF})
+    EXPECT_EQ(sigismember(&mask, signal), 1) << signal;
+  EXPECT_STREQ(name.data(), "softhca-with-a-");
+}
+
+TEST(Thread, LeavesTheMaskOfItsStarterAlone) {
+  sigset_t before;
+  sigset_t after;
+  pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  auto thread = Thread::start("t", [] {});
+  pthread_sigmask(SIG_BLOCK, nullptr, &after);
+  for (int signal = 1; signal < 32; ++signal)
+    EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal)) << signal;
+  EXPECT_TRUE(thread);
+}
+
+TEST(Thread, JoinsWhenItsOwnerGoes) {
+  bool ran = false;
+  { auto thread = Thread::start("t", [&] { ran = true; }); }
+  EXPECT_TRUE(ran);
+}
+
+TEST(Thread, KnowsItself) {
+  Thread thread;
+  EXPECT_FALSE(thread.is_current());
+  auto started = Thread::start("t", [] {});
+  ASSERT_TRUE(started);
+  thread = std::move(*started);
+  EXPECT_TRUE(thread.is_running());
+  EXPECT_FALSE(thread.is_current());
+}
+
+}  // namespace
+}  // namespace softhca::os

@@ -1,0 +1,229 @@
+#include "os/udp_socket.h"
+
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace softhca::os {
+
+namespace {
+
+constexpr int kBufferBytes = 8 << 20;
+constexpr std::size_t kBatch = 32;
+
+bool set_option(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+// As much as is allowed: the forced option passes the system's limit, but needs a capability.
+void enlarge_buffers(int fd) {
+  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kBufferBytes))
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, kBufferBytes);
+  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kBufferBytes))
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, kBufferBytes);
+}
+
+// Not cleared: a batch of them lies on the stack of the fast path.
+struct SocketAddress {
+  union {
+    sockaddr_in v4;
+    sockaddr_in6 v6;
+  } storage;
+  socklen_t bytes;
+
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+void fill(SocketAddress& to, const IpAddress& address, std::uint16_t port, std::uint32_t scope) {
+  if (address.is_ipv4()) {
+    sockaddr_in& v4 = to.storage.v4;
+    v4 = {};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    std::memcpy(&v4.sin_addr, address.bytes.data() + 12, 4);
+    to.bytes = sizeof v4;
+  } else {
+    sockaddr_in6& v6 = to.storage.v6;
+    v6 = {};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    v6.sin6_scope_id = address.is_link_local() ? scope : 0;
+    std::memcpy(&v6.sin6_addr, address.bytes.data(), 16);
+    to.bytes = sizeof v6;
+  }
+}
+
+// Room for the traffic class and the hop limit of one datagram.
+struct Control {
+  alignas(cmsghdr) std::array<std::byte, 2 * CMSG_SPACE(sizeof(int))> bytes;
+  std::size_t used;
+
+  void add(int level, int type, int value) {
+    cmsghdr head{};
+    head.cmsg_len = CMSG_LEN(sizeof value);
+    head.cmsg_level = level;
+    head.cmsg_type = type;
+    std::memcpy(bytes.data() + used, &head, sizeof head);
+    std::memcpy(bytes.data() + used + CMSG_LEN(0), &value, sizeof value);
+    used += CMSG_SPACE(sizeof value);
+  }
+};
+
+// One datagram in the kernel's form; points into itself.
+struct Outgoing {
+  SocketAddress address;
+  iovec part;
+  Control control;
+
+  void prepare(const OutgoingDatagram& datagram, std::uint32_t scope, msghdr& message) {
+    fill(address, datagram.destination, datagram.destination_port, scope);
+    // The kernel does not write through it.
+    part.iov_base = const_cast<std::byte*>(datagram.bytes.data());
+    part.iov_len = datagram.bytes.size();
+    const bool v4 = datagram.destination.is_ipv4();
+    control.used = 0;
+    if (datagram.traffic_class != 0)
+      v4 ? control.add(IPPROTO_IP, IP_TOS, datagram.traffic_class)
+         : control.add(IPPROTO_IPV6, IPV6_TCLASS, datagram.traffic_class);
+    if (datagram.hop_limit != 0 && datagram.hop_limit != OutgoingDatagram::kDefaultHopLimit)
+      v4 ? control.add(IPPROTO_IP, IP_TTL, datagram.hop_limit)
+         : control.add(IPPROTO_IPV6, IPV6_HOPLIMIT, datagram.hop_limit);
+    message = {};
+    message.msg_name = &address.storage;
+    message.msg_namelen = address.bytes;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (control.used != 0) {
+      message.msg_control = control.bytes.data();
+      message.msg_controllen = control.used;
+    }
+  }
+};
+
+// Sends one or more; how many went, or -1.
+int send_prepared(int fd, std::span<mmsghdr> messages) {
+  if (messages.size() == 1)
+    return sendmsg(fd, &messages[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
+  return sendmmsg(fd, messages.data(), static_cast<unsigned>(messages.size()),
+                  MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool is_full(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
+
+Result<std::uint16_t, SystemError> bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    return last_error("getsockname");
+  // The port is at the same place for both families.
+  sockaddr_in v4{};
+  std::memcpy(&v4, &address, sizeof v4);
+  return ntohs(v4.sin_port);
+}
+
+bool set_ip_options(int fd, bool v4) {
+  constexpr int kHops = OutgoingDatagram::kDefaultHopLimit;
+  if (v4)
+    return set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+           set_option(fd, IPPROTO_IP, IP_TTL, kHops) && set_option(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  return set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kHops) &&
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+}
+
+}  // namespace
+
+UdpSocket::UdpSocket(OwnedFd fd, const UdpEndpoint& endpoint, std::uint16_t port)
+    : fd_(std::move(fd)), endpoint_(endpoint), port_(port) {}
+
+Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpUse use) {
+  const bool v4 = endpoint.address.is_ipv4();
+  OwnedFd fd(socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return last_error("socket");
+  if (!set_ip_options(fd.get(), v4)) return last_error("setsockopt");
+  enlarge_buffers(fd.get());
+  if (use == UdpUse::Shared && !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
+    return last_error("setsockopt");
+  SocketAddress address;
+  fill(address, endpoint.address, endpoint.port, endpoint.interface_index);
+  UdpSocket made(std::move(fd), endpoint, 0);
+  // Before it has a name: nothing can arrive earlier.
+  if (use == UdpUse::SendOnly) made.refuse_arrivals();
+  if (bind(made.fd(), address.get(), address.bytes) != 0) return last_error("bind");
+  const Result<std::uint16_t, SystemError> port = bound_port(made.fd());
+  if (!port) return port.error();
+  made.port_ = *port;
+  return made;
+}
+
+SendOutcome UdpSocket::send(std::span<const OutgoingDatagram> datagrams) {
+  std::array<Outgoing, kBatch> outgoing;
+  std::array<mmsghdr, kBatch> messages;
+  SendOutcome outcome;
+  while (outcome.taken < datagrams.size()) {
+    const std::size_t count = std::min(kBatch, datagrams.size() - outcome.taken);
+    for (std::size_t i = 0; i < count; ++i)
+      outgoing[i].prepare(datagrams[outcome.taken + i], endpoint_.interface_index,
+                          messages[i].msg_hdr);
+    std::size_t sent = 0;
+    while (sent < count) {
+      const int n = send_prepared(fd_.get(), std::span(messages).subspan(sent, count - sent));
+      if (n > 0) {
+        sent += static_cast<std::size_t>(n);
+      } else if (is_full(errno)) {
+        outcome.taken += sent;
+        return outcome;
+      } else if (errno != EINTR) {
+        ++sent;  // the first one is refused for good; the others may still go
+        ++outcome.lost;
+      }
+    }
+    outcome.taken += count;
+  }
+  return outcome;
+}
+
+Result<void, SystemError> UdpSocket::steer(std::uint32_t offset, std::uint32_t shift,
+                                           std::uint32_t mask,
+                                           std::span<const SteeringRule> rules) {
+  constexpr std::uint32_t kNobody = 0xffff'ffff;  // beyond every group: the kernel hashes
+  std::vector<sock_filter> program;
+  program.reserve(4 + 2 * rules.size());
+  program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset));
+  program.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, shift));
+  program.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask));
+  for (const SteeringRule& rule : rules) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, rule.key, 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, rule.member));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, kNobody));
+  sock_fprog attached{static_cast<unsigned short>(program.size()), program.data()};
+  if (setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &attached, sizeof attached) != 0)
+    return last_error("setsockopt(SO_ATTACH_REUSEPORT_CBPF)");
+  return {};
+}
+
+void UdpSocket::refuse_arrivals() {
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  sock_fprog attached{1, &drop};
+  setsockopt(fd_.get(), SOL_SOCKET, SO_ATTACH_FILTER, &attached, sizeof attached);
+}
+
+std::uint64_t UdpSocket::inode() const {
+  struct stat file {};
+  if (!fd_ || fstat(fd_.get(), &file) != 0) return 0;
+  return file.st_ino;
+}
+
+}  // namespace softhca::os

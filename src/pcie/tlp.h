@@ -1,0 +1,50 @@
+// TLPs: the packets that PCI Express cuts a DMA access into.
+//
+// A memory write carries at most MPS bytes. A memory read asks for at most MRRS bytes and is
+// answered by completions: the first ends at an RCB boundary, each carries at most MPS bytes. No
+// request crosses a 4 KiB boundary. Where the specification leaves a choice, pieces are as large as
+// it allows (root complexes differ; many answer in RCB-sized pieces).
+//
+// Spec      PCI Express Base, 2.2.7 (4 KiB), 2.3.1.1 (RCB), 7.5.3.4 (MPS, MRRS)
+// See also  host/root_port.h
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "pcie/port.h"
+
+namespace softhca::pcie {
+
+// REQUIRES: powers of two, rcb <= mps and mrrs, none above 4096.
+struct LinkLimits {
+  std::uint32_t mps = 256;
+  std::uint32_t mrrs = 512;
+  std::uint32_t rcb = 64;
+};
+
+enum class TlpKind : std::uint8_t { MemoryRead, MemoryWrite, Completion };
+
+struct Tlp {
+  TlpKind kind{};
+  BusAddr at;  // Completion: where its data comes from
+  std::uint32_t bytes{};
+  friend bool operator==(Tlp, Tlp) = default;
+};
+
+struct TlpCount {
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t completions = 0;
+
+  std::uint64_t total() const { return reads + writes + completions; }
+  friend bool operator==(TlpCount, TlpCount) = default;
+};
+
+// How many TLPs an access takes. Constant time. An access of 0 bytes takes none.
+// REQUIRES: the access does not wrap.
+TlpCount count_tlps(const Access& access, const LinkLimits& limits);
+
+// The same, one by one, in the order of their addresses; each read before its completions.
+std::vector<Tlp> list_tlps(const Access& access, const LinkLimits& limits);
+
+}  // namespace softhca::pcie

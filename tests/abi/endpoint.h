@@ -1,0 +1,148 @@
+// Endpoint: a context with a protection domain, a completion queue, a buffer and an RC queue pair,
+// as an ordinary verbs program sets them up.
+#pragma once
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace verbs_test {
+
+inline constexpr int kAllAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+inline ibv_context* open_first() {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ibv_context* context = list != nullptr && count > 0 ? ibv_open_device(list[0]) : nullptr;
+  ibv_free_device_list(list);
+  return context;
+}
+
+struct Options {
+  std::uint32_t requests = 16;
+  std::uint32_t sges = 4;
+  std::uint32_t inline_bytes = 64;
+  std::size_t buffer_bytes = 64 * 1024;
+  bool with_channel = false;
+};
+
+class Endpoint {
+ public:
+  explicit Endpoint(const Options& options = {}) : buffer(options.buffer_bytes) {
+    context = open_first();
+    if (context == nullptr) return;
+    pd = ibv_alloc_pd(context);
+    if (options.with_channel) channel = ibv_create_comp_channel(context);
+    cq = ibv_create_cq(context, static_cast<int>(2 * options.requests), this, channel, 0);
+    mr = ibv_reg_mr(pd, buffer.data(), buffer.size(), kAllAccess);
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = cq;
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap = {options.requests, options.requests, options.sges, options.sges,
+                  options.inline_bytes};
+    qp = ibv_create_qp(pd, &wanted);
+  }
+  ~Endpoint() {
+    if (qp != nullptr) EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    if (mr != nullptr) EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    if (cq != nullptr) EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    if (channel != nullptr) EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+    if (pd != nullptr) EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+    if (context != nullptr) EXPECT_EQ(ibv_close_device(context), 0);
+  }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  bool is_ready() const { return qp != nullptr && mr != nullptr; }
+
+  int to_init(int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = static_cast<unsigned>(access);
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+  int to_rtr(const ibv_gid& destination, std::uint32_t dest_qpn) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = dest_qpn;
+    attr.rq_psn = 100;
+    attr.max_dest_rd_atomic = 4;
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.dgid = destination;
+    attr.ah_attr.grh.hop_limit = 64;
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  }
+  int to_rts() {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = 3;
+    attr.rnr_retry = 7;
+    attr.sq_psn = 100;
+    attr.max_rd_atomic = 4;
+    return ibv_modify_qp(qp, &attr,
+                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+  }
+
+  ibv_gid gid() const {
+    ibv_gid first{};
+    EXPECT_EQ(ibv_query_gid(context, 1, 0, &first), 0);
+    return first;
+  }
+  ibv_sge sge(std::size_t offset, std::uint32_t length) {
+    return {reinterpret_cast<std::uintptr_t>(buffer.data()) + offset, length, mr->lkey};
+  }
+  std::uint64_t address(std::size_t offset) const {
+    return reinterpret_cast<std::uintptr_t>(buffer.data()) + offset;
+  }
+  ibv_qp_state state() const {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr initial{};
+    EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &initial), 0);
+    return attr.qp_state;
+  }
+
+  // The next completion; nothing after ten seconds.
+  std::optional<ibv_wc> wait() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    ibv_wc wc{};
+    while (std::chrono::steady_clock::now() < deadline) {
+      const int found = ibv_poll_cq(cq, 1, &wc);
+      if (found == 1) return wc;
+      if (found < 0) break;
+    }
+    ADD_FAILURE() << "no completion";
+    return std::nullopt;
+  }
+
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_mr* mr = nullptr;
+  ibv_qp* qp = nullptr;
+  std::vector<unsigned char> buffer;
+};
+
+inline void connect(Endpoint& a, Endpoint& b) {
+  ASSERT_EQ(a.to_init(), 0);
+  ASSERT_EQ(b.to_init(), 0);
+  ASSERT_EQ(a.to_rtr(b.gid(), b.qp->qp_num), 0);
+  ASSERT_EQ(b.to_rtr(a.gid(), a.qp->qp_num), 0);
+  ASSERT_EQ(a.to_rts(), 0);
+  ASSERT_EQ(b.to_rts(), 0);
+}
+
+}  // namespace verbs_test

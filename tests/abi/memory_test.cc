@@ -1,0 +1,134 @@
+// Protection domains, memory regions and address handles.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "endpoint.h"
+
+namespace verbs_test {
+namespace {
+
+class Memory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    context = open_first();
+    ASSERT_NE(context, nullptr);
+    pd = ibv_alloc_pd(context);
+    ASSERT_NE(pd, nullptr);
+  }
+  void TearDown() override {
+    if (pd != nullptr) EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+    if (context != nullptr) EXPECT_EQ(ibv_close_device(context), 0);
+  }
+  int errno_of_registration(void* start, std::size_t length, int access) {
+    errno = 0;
+    ibv_mr* mr = ibv_reg_mr(pd, start, length, access);
+    if (mr == nullptr) return errno;
+    ibv_dereg_mr(mr);
+    return 0;
+  }
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+};
+
+TEST_F(Memory, GivesBackWhatWasRegistered) {
+  std::vector<char> memory(10'000);
+  ibv_mr* mr = ibv_reg_mr(pd, memory.data() + 3, 9'000, kAllAccess);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, memory.data() + 3);
+  EXPECT_EQ(mr->length, 9'000u);
+  EXPECT_EQ(mr->pd, pd);
+  EXPECT_EQ(mr->context, context);
+  EXPECT_NE(mr->lkey, 0u);
+  EXPECT_EQ(mr->lkey, mr->rkey);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(Memory, AcceptsOptionalFlagsAndAnIoAddress) {
+  std::vector<char> memory(8'192);
+  ibv_mr* mr = ibv_reg_mr_iova2(pd, memory.data(), memory.size(),
+                                reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 + 0x100000,
+                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(Memory, AnswersEfaultForMemoryThatIsNotThereOrNotWritable) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* hole = ::mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_EQ(::munmap(hole, page), 0);
+  EXPECT_EQ(errno_of_registration(hole, page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+  void* fixed = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT_EQ(errno_of_registration(fixed, page, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+  EXPECT_EQ(errno_of_registration(fixed, page, 0), 0);
+  ::munmap(fixed, page);
+}
+
+TEST_F(Memory, AnswersEinvalForRightsThatContradictEachOther) {
+  std::vector<char> memory(4096);
+  EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_REMOTE_WRITE), EINVAL);
+}
+
+TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
+  std::vector<char> memory(4096);
+  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(Memory, LeavesARegionAsItIsWhenReregistrationIsNotOffered) {
+  std::vector<char> memory(4096);
+  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ASSERT_NE(mr, nullptr);
+  errno = 0;
+  EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, pd, nullptr, 0, kAllAccess),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+class AddressVector : public Memory {
+ protected:
+  void SetUp() override {
+    Memory::SetUp();
+    ASSERT_EQ(ibv_query_gid(context, 1, 0, &good.grh.dgid), 0);
+    good.is_global = 1;
+    good.port_num = 1;
+  }
+  int errno_of_creation(ibv_ah_attr attributes) {
+    errno = 0;
+    ibv_ah* ah = ibv_create_ah(pd, &attributes);
+    if (ah == nullptr) return errno;
+    EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    return 0;
+  }
+  ibv_ah_attr good{};
+};
+
+TEST_F(AddressVector, LeadsToTheOwnGid) { EXPECT_EQ(errno_of_creation(good), 0); }
+
+TEST_F(AddressVector, NeedsAGlobalRoute) {
+  good.is_global = 0;
+  EXPECT_EQ(errno_of_creation(good), EINVAL);
+}
+
+TEST_F(AddressVector, NeedsASourceThatExistsAndADestinationOfItsKind) {
+  ibv_ah_attr bad = good;
+  bad.grh.sgid_index = 15;
+  EXPECT_EQ(errno_of_creation(bad), EINVAL);
+  bad = good;
+  bad.grh.dgid = {};
+  EXPECT_EQ(errno_of_creation(bad), EINVAL);
+  bad = good;
+  bad.grh.dgid.raw[0] = 0xfd;
+  EXPECT_EQ(errno_of_creation(bad), EINVAL);
+  bad = good;
+  bad.port_num = 2;
+  EXPECT_EQ(errno_of_creation(bad), EINVAL);
+}
+
+}  // namespace
+}  // namespace verbs_test

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# What goes over a cable is RoCEv2: ibv_rc_pingpong between two network namespaces, captured by
+# tcpdump and by the product, judged by tshark and by an ICRC written apart from the product's.
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_product
+need_programs ibv_rc_pingpong tshark tcpdump python3 ip nsenter unshare ss timeout
+need_root_in_namespace "$@"
+
+# tcpdump gives up root by itself, which a user namespace does not let it.
+read -r _ _ users </proc/self/uid_map
+with_tcpdump=$([ "$users" = 4294967295 ] && echo yes || echo no)
+[ "$with_tcpdump" = yes ] || echo "in a user namespace: without tcpdump"
+iterations=$([ "$full" = 1 ] && echo 500 || echo 50)
+
+# namespace NAME: a process that holds a new network namespace; `in_NAME` enters it.
+namespace() {
+  start "$1" unshare -n sh -c 'ip link set lo up && exec sleep 600'
+  await 10 has_own_namespace "$1" || {
+    flunk "no namespace for $1" "$work/$1.err"
+    conclude
+  }
+}
+has_own_namespace() {
+  inside=$(holder "$1") && [ -n "$inside" ] &&
+    [ "$(readlink "/proc/$inside/ns/net")" != "$(readlink /proc/self/ns/net)" ]
+}
+# The process below `timeout` (which stays outside) that is in the namespace.
+holder() { tr ' ' '\n' <"/proc/${pid_of[$1]}/task/${pid_of[$1]}/children" | head -n 1; }
+
+limit=$((limit * 4)) namespace left
+limit=$((limit * 4)) namespace right
+left=$(holder left)
+right=$(holder right)
+in_left=(nsenter -t "$left" -n)
+in_right=(nsenter -t "$right" -n)
+"${in_left[@]}" ip link add cable type veth peer name cable netns "$right"
+"${in_left[@]}" ip address add 10.77.0.1/24 dev cable
+"${in_right[@]}" ip address add 10.77.0.2/24 dev cable
+# Bursts are cut into packets before the capture sees them.
+"${in_left[@]}" ip link set cable gso_max_segs 1 up
+"${in_right[@]}" ip link set cable gso_max_segs 1 up
+export SOFTHCA_NETDEV=cable
+address=10.77.0.1
+
+judge() {
+  local what=$1 file=$2 frames malformed verdict
+  frames=$(tshark -r "$file" -Y infiniband.bth 2>/dev/null | wc -l)
+  # tshark takes a SEND without payload for malformed; there is none here.
+  malformed=$(tshark -r "$file" -Y _ws.malformed 2>/dev/null | wc -l)
+  if [ "$frames" -lt $((2 * iterations)) ]; then
+    flunk "$what: tshark finds $frames RoCE packets, expected $((2 * iterations)) at least"
+  elif [ "$malformed" != 0 ]; then
+    flunk "$what: tshark calls $malformed packets malformed"
+  else
+    pass "$what: $frames packets, none malformed"
+  fi
+  if verdict=$(python3 -B "$apps/check_icrc.py" "$file" 2>&1); then
+    pass "$what: ICRC of $verdict"
+  else
+    flunk "$what: ICRC: $verdict"
+  fi
+}
+
+# One packet, many packets, and a last packet with padding.
+for size in 64 4096 3001; do
+  if [ "$with_tcpdump" = yes ]; then
+    start tcpdump "${in_left[@]}" tcpdump -Z root --immediate-mode -i cable -B 16384 -U -n \
+      -w "$work/cable.pcap" 'udp port 4791'
+    await 10 grep -q 'listening on' "$work/tcpdump.err" || flunk "tcpdump" "$work/tcpdump.err"
+  fi
+  command=("$softhca" run --pcap)
+  program=(ibv_rc_pingpong -g 0 -c -s "$size" -m 1024 -n "$iterations")
+  new_port
+  start server "${in_left[@]}" "${command[@]}" "$work/server.pcap" -- "${program[@]}" -p "$port"
+  await 15 listening_or_gone server "$port" "${in_left[@]}" || true
+  start client "${in_right[@]}" "${command[@]}" "$work/client.pcap" -- "${program[@]}" \
+    -p "$port" "$address"
+  status=0
+  finish client || status=$?
+  [ "$status" = 0 ] || kill "${pid_of[server]}" 2>/dev/null || true
+  finish server || status=$?
+  if [ "$with_tcpdump" = yes ]; then
+    sleep 0.5  # what tcpdump has not read yet
+    stop tcpdump INT
+  fi
+  if [ "$status" != 0 ] || grep -q 'invalid data' "$work/server.out" "$work/client.out"; then
+    flunk "size $size: pingpong" "$work/client.out" "$work/client.err" "$work/server.err"
+    continue
+  fi
+  [ "$with_tcpdump" = no ] || judge "size $size, tcpdump" "$work/cable.pcap"
+  judge "size $size, --pcap of the client" "$work/client.pcap"
+  judge "size $size, --pcap of the server" "$work/server.pcap"
+  rm -f "$work"/*.pcap
+done
+conclude

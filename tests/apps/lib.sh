@@ -1,0 +1,163 @@
+# What the application tests share: the product's place, bounded waits, and an end for all that
+# was started. Sourced, not run.
+#
+# A test ends with 0, with 77 (skipped, with the reason), or with anything else (failed).
+# shellcheck shell=bash
+set -euo pipefail
+
+apps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=${SOFTHCA_BUILD:-$apps/../../build}
+build=$(cd "$build" && pwd)
+softhca=$build/softhca
+full=${SOFTHCA_APPS_FULL:-0}
+limit=$([ "$full" = 1 ] && echo 180 || echo 40)  # seconds that one program may take
+work=$(mktemp -d "${TMPDIR:-/tmp}/softhca-apps.XXXXXX")
+export SOFTHCA_NETDEV=${SOFTHCA_NETDEV-lo}
+
+declare -A pid_of=()  # name -> process that this test started and has not waited for
+failures=0
+checks=0
+next_port=$((10000 + $$ % 20000))  # below the ports that the kernel hands out
+
+finish_all() {
+  local name
+  for name in "${!pid_of[@]}"; do
+    kill "${pid_of[$name]}" 2>/dev/null || true
+  done
+  for name in "${!pid_of[@]}"; do
+    wait "${pid_of[$name]}" 2>/dev/null || true
+  done
+  chmod -R u+w "$work" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap finish_all EXIT
+trap 'exit 130' INT TERM
+
+skip() {
+  printf 'skipped: %s\n' "$*"
+  exit 77
+}
+
+pass() {
+  checks=$((checks + 1))
+  printf 'ok    %s\n' "$*"
+}
+
+# flunk WHAT [FILE...]: counts a failure and shows the end of the files.
+flunk() {
+  local file
+  checks=$((checks + 1))
+  failures=$((failures + 1))
+  printf 'FAIL  %s\n' "$1"
+  for file in "${@:2}"; do
+    printf '  --- %s\n' "$(basename "$file")"
+    tail -n 15 "$file" 2>/dev/null | sed 's/^/  /' || true
+  done
+}
+
+# conclude: the last line of every test.
+conclude() {
+  printf '%d checks, %d failed\n' "$checks" "$failures"
+  [ "$checks" -gt 0 ] && [ "$failures" = 0 ]
+}
+
+need_programs() {
+  local program
+  for program in "$@"; do
+    command -v "$program" >/dev/null || skip "$program is not installed"
+  done
+}
+
+need_product() {
+  [ -x "$softhca" ] || {
+    echo "no $softhca; run ./dev build" >&2
+    exit 1
+  }
+}
+
+# Network namespaces need root; a user namespace gives one, where that is allowed.
+need_root_in_namespace() {
+  if [ "$(id -u)" != 0 ]; then
+    unshare -Ur true 2>/dev/null || skip "neither root nor user namespaces"
+    rm -rf "$work"
+    exec unshare -Ur bash "$0" "$@"
+  fi
+  unshare -n true 2>/dev/null || skip "no permission to make network namespaces"
+}
+
+# on_device PROGRAM...: runs a stock program on the device, in this process.
+on_device() {
+  "$softhca" run -- "$@"
+}
+
+# start NAME COMMAND...: in the background, ended after $limit seconds; output in
+# $work/NAME.out and NAME.err.
+start() {
+  local name=$1
+  shift
+  timeout -k 5 "$limit" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null &
+  pid_of[$name]=$!
+}
+
+# finish NAME: waits for it; its exit status (124: it did not end in time).
+finish() {
+  local status=0
+  wait "${pid_of[$1]}" || status=$?
+  unset "pid_of[$1]"
+  return "$status"
+}
+
+# stop NAME [SIGNAL]: asks it to end, and waits until it has.
+stop() {
+  kill -s "${2:-TERM}" "${pid_of[$1]}" 2>/dev/null || true
+  finish "$1" || true
+}
+
+# new_port: sets $port to a TCP port on which nobody listens.
+new_port() {
+  while :; do
+    next_port=$((next_port + 1))
+    port=$next_port
+    [ -n "$(ss -Hltn "sport = :$port")" ] || return 0
+  done
+}
+
+# await SECONDS COMMAND...: until the command succeeds; false when it never did.
+await() {
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$until" ] || return 1
+    sleep 0.05
+  done
+}
+
+is_running() { kill -0 "${pid_of[$1]}" 2>/dev/null; }
+
+# listening_or_gone NAME PORT [PREFIX...]: the server listens, or has ended.
+listening_or_gone() {
+  ! is_running "$1" || [ -n "$("${@:3}" ss -Hltn "sport = :$2")" ]
+}
+
+# pair WHAT COMMAND...: the command as a server on a new port ($port), then as its client; true
+# when both end with 0. It gets `-p $port`; the client also gets the server's address.
+pair() {
+  local what=$1 command=("${@:2}") status_server=0 status_client=0
+  new_port
+  start server "${command[@]}" -p "$port"
+  if ! await 15 listening_or_gone server "$port" || ! is_running server; then
+    stop server
+    flunk "$what: the server does not listen" "$work/server.out" "$work/server.err"
+    return 1
+  fi
+  start client "${command[@]}" -p "$port" 127.0.0.1
+  finish client || status_client=$?
+  [ "$status_client" = 0 ] || sleep 0.5
+  if [ "$status_client" != 0 ] && is_running server; then kill "${pid_of[server]}" || true; fi
+  finish server || status_server=$?
+  if [ "$status_client" != 0 ] || [ "$status_server" != 0 ]; then
+    flunk "$what: client ended with $status_client, server with $status_server" \
+      "$work/client.out" "$work/client.err" "$work/server.out" "$work/server.err"
+    return 1
+  fi
+}

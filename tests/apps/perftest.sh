@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Stock perftest over RC on loopback: every program ends with 0 and prints its result line.
+# The numbers are printed, not judged: this is no benchmark.
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_product
+need_programs ib_send_bw ss timeout
+
+# one PROGRAM SIZE ITERATIONS [OPTION...]
+one() {
+  local program=$1 size=$2 iterations=$3 result
+  local what="$program, $size bytes, $iterations iterations ${*:4}"
+  local command=("$softhca" run -- "$program" -F -x 0 -s "$size" -n "$iterations" "${@:4}")
+  pair "$what" "${command[@]}" || return 0
+  result=$(grep -E "^ *$size +$iterations +[0-9]" "$work/client.out" | tr -s ' ' || true)
+  if [ -z "$result" ]; then
+    flunk "$what: no result line" "$work/client.out" "$work/client.err"
+  else
+    pass "$what:$result"
+  fi
+}
+
+programs=(ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat)
+for program in "${programs[@]}"; do
+  if [ "$full" = 1 ]; then
+    for size in 1 64 4096 65536 1048576; do
+      one "$program" "$size" 1000
+    done
+    one "$program" 65536 1000 -m 256
+    one "$program" 4096 1000 -e
+  else
+    one "$program" 64 200
+    one "$program" 65536 50
+  fi
+done
+conclude

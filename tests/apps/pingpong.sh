@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Stock ibv_rc_pingpong with validated contents, on loopback: sizes around page and packet
+# boundaries, the path MTUs, polling and events, scattered and plain memory.
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_product
+need_programs ibv_rc_pingpong ss timeout
+
+# one SIZE MTU POLLING SCATTER ITERATIONS
+one() {
+  local size=$1 mtu=$2 polling=$3 scatter=$4 iterations=$5 side
+  local what="size $size, MTU $mtu, $polling, scatter $scatter, $iterations iterations"
+  local command=("$softhca" run -- ibv_rc_pingpong -g 0 -c -s "$size" -m "$mtu" -n "$iterations")
+  [ "$polling" = poll ] || command+=(-e)
+  export SOFTHCA_SCATTER=$scatter
+  pair "$what" "${command[@]}" || return 0
+  for side in server client; do
+    if ! grep -q "^$iterations iters in " "$work/$side.out"; then
+      flunk "$what: the $side printed no result" "$work/$side.out" "$work/$side.err"
+      return 0
+    elif grep -q 'invalid data' "$work/$side.out" "$work/$side.err"; then
+      flunk "$what: the $side received other bytes" "$work/$side.out" "$work/$side.err"
+      return 0
+    fi
+  done
+  pass "$what: $(grep -o '= .*/iter' "$work/client.out")"
+}
+
+iterations_of() {
+  if [ "$1" -gt 1048576 ]; then
+    echo 10
+  elif [ "$1" -gt 65536 ]; then
+    echo 100
+  else
+    echo 1000
+  fi
+}
+
+if [ "$full" = 1 ]; then
+  for size in 1 4095 4096 4097 65536 1048576 16777216; do
+    for mtu in 256 1024 4096; do
+      for polling in poll events; do
+        for scatter in 0 1; do
+          one "$size" "$mtu" "$polling" "$scatter" "$(iterations_of "$size")"
+        done
+      done
+    done
+  done
+else
+  one 1 1024 poll 1 200
+  one 4095 256 poll 1 100
+  one 4096 1024 events 1 100
+  one 4097 4096 poll 0 200
+  one 65536 1024 events 0 50
+  one 65536 4096 poll 1 100
+  one 1048576 1024 poll 1 10
+  one 16777216 4096 poll 1 3
+fi
+conclude
