@@ -91,14 +91,14 @@ std::optional<os::PinError> Pins::pin_in_kernel(Pin& pin) {
 // been mapped anew; where they were not locked by us they are left alone.
 std::optional<os::PinError> Pins::lock_runs(const Pin& pin) {
   const std::uint64_t end = pin.first_page + pin.pages;
-  const auto handle = [](Runs::const_iterator run) {
-    return os::PinHandle{address_of(run->first), (run->second.end - run->first) * kPage4K, 0};
+  const auto pages_of = [](Runs::const_iterator run) {
+    return os::HeldPin{address_of(run->first), (run->second.end - run->first) * kPage4K, 0};
   };
   std::optional<os::PinError> error;
   const auto first = runs_.lower_bound(pin.first_page);
   auto run = first;
   for (; run != runs_.end() && run->first < end; ++run) {
-    const os::PinHandle pages = handle(run);
+    const os::HeldPin pages = pages_of(run);
     if (run->second.count > 1 && !run->second.locked_by_us) continue;
     if (run->second.count == 1 && os::is_locked(pages.address, pages.bytes)) continue;
     const auto locked = kernel_->pin(pages.address, pages.bytes);
@@ -112,7 +112,7 @@ std::optional<os::PinError> Pins::lock_runs(const Pin& pin) {
   if (!error) return std::nullopt;
   for (auto undo = first; undo != run; ++undo) {
     if (undo->second.count > 1 || !undo->second.locked_by_us) continue;
-    kernel_->unpin(handle(undo));
+    kernel_->unpin(pages_of(undo));
     undo->second.locked_by_us = false;
   }
   return error;
@@ -227,12 +227,12 @@ Pins::Hold Pins::hold_at(PhysAddr at, std::uint64_t bytes) const {
 }
 
 bool Pins::copy_from_frame(PinId id, PhysAddr at, Bytes to) {
-  const os::PinHandle& held = *pins_.at(id.value).held;
+  const os::HeldPin& held = *pins_.at(id.value).held;
   return kernel_->copy_from_pinned(held, at.value - held.address, to);
 }
 
 bool Pins::copy_to_frame(PinId id, PhysAddr at, ConstBytes from) {
-  const os::PinHandle& held = *pins_.at(id.value).held;
+  const os::HeldPin& held = *pins_.at(id.value).held;
   return kernel_->copy_to_pinned(held, at.value - held.address, from);
 }
 

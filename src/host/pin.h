@@ -97,7 +97,7 @@ class Pins {
     std::uint64_t first_page{};
     std::uint64_t pages{};
     bool counted_only{};
-    std::optional<os::PinHandle> held;  // IoUring only
+    std::optional<os::HeldPin> held;  // IoUring only
   };
 
   Runs::iterator split_at(std::uint64_t page);

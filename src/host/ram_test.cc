@@ -83,7 +83,7 @@ TEST(RamArena, GathersAndScattersLikeMemcpy) {
   check_copies(ram, 0, {ram.cpu_address({0}), 16 * kPage4K});
 }
 
-class RamProcessTest : public testing::Test {
+class RamLiveTest : public testing::Test {
  protected:
   Moved read(std::uintptr_t at, std::size_t bytes) {
     buffer_.assign(bytes, std::byte{});
@@ -108,17 +108,17 @@ class RamProcessTest : public testing::Test {
   std::vector<std::byte> buffer_;
 };
 
-TEST_F(RamProcessTest, NamesFramesByVirtualAddress) {
+TEST_F(RamLiveTest, NamesFramesByVirtualAddress) {
   EXPECT_TRUE(ram_.is_process());
   EXPECT_EQ(ram_.frame_of(pages_.page(1)).value, pages_.address(1));
   EXPECT_EQ(ram_.cpu_address({pages_.address(1)}), pages_.page(1));
 }
 
-TEST_F(RamProcessTest, GathersAndScattersLikeMemcpy) {
+TEST_F(RamLiveTest, GathersAndScattersLikeMemcpy) {
   check_copies(ram_, pages_.address(), pages_.bytes());
 }
 
-TEST_F(RamProcessTest, SurvivesMunmapAndNamesTheFirstByte) {
+TEST_F(RamLiveTest, SurvivesMunmapAndNamesTheFirstByte) {
   pages_.unmap(3);
   expect_stop(read(pages_.address(2) + 7, 2 * kPage4K), ReasonId::FrameGone, pages_.address(3),
               kPage4K - 7);
@@ -127,7 +127,7 @@ TEST_F(RamProcessTest, SurvivesMunmapAndNamesTheFirstByte) {
   EXPECT_EQ(pages_.page(2)[7], TestPages::value_at(0, 0));
 }
 
-TEST_F(RamProcessTest, SurvivesMprotectAndNamesTheFirstByte) {
+TEST_F(RamLiveTest, SurvivesMprotectAndNamesTheFirstByte) {
   pages_.protect_read_only(3);
   EXPECT_TRUE(read(pages_.address(3), kPage4K));
   expect_stop(write(pages_.address(3) - 1, 3), ReasonId::FrameProtected, pages_.address(3), 1);
@@ -135,7 +135,7 @@ TEST_F(RamProcessTest, SurvivesMprotectAndNamesTheFirstByte) {
   expect_stop(read(pages_.address(3) - 1, 3), ReasonId::FrameProtected, pages_.address(3), 1);
 }
 
-TEST_F(RamProcessTest, CountsBytesAcrossMoreSpansThanOneCallTakes) {
+TEST_F(RamLiveTest, CountsBytesAcrossMoreSpansThanOneCallTakes) {
   pages_.unmap(5);
   std::vector<pcie::Span> spans(100, pcie::Span{{pages_.address(0)}, 10});
   spans[90] = {{pages_.address(5) - 4}, 10};
@@ -143,14 +143,14 @@ TEST_F(RamProcessTest, CountsBytesAcrossMoreSpansThanOneCallTakes) {
   expect_stop(ram_.read(spans, buffer), ReasonId::FrameGone, pages_.address(5), 904);
 }
 
-TEST_F(RamProcessTest, ByAddressReachesWhatIsMappedNow) {
+TEST_F(RamLiveTest, ByAddressReachesWhatIsMappedNow) {
   pages_.fill(1);
   pages_.replace(2);
   ASSERT_TRUE(read(pages_.address(2), 4));
   EXPECT_EQ(buffer_[0], std::byte{0});
 }
 
-class RamByFrameTest : public RamProcessTest {
+class RamByFrameTest : public RamLiveTest {
  protected:
   // False if the backend is not to be had here.
   bool pin_all(os::PinBackend backend) {

@@ -119,15 +119,15 @@ KernelPins::KernelPins(KernelPins&&) noexcept = default;
 KernelPins& KernelPins::operator=(KernelPins&&) noexcept = default;
 KernelPins::~KernelPins() = default;
 
-Result<PinHandle, PinError> KernelPins::pin(std::uintptr_t address, std::size_t bytes) {
+Result<HeldPin, PinError> KernelPins::pin(std::uintptr_t address, std::size_t bytes) {
   ASSERT(bytes > 0 && address + (bytes - 1) >= address);
   if (backend_ == PinBackend::IoUring) return ring_->pin(address, bytes);
   if (backend_ == PinBackend::Mlock)
     if (const auto error = lock(pages_around(address, bytes))) return *error;
-  return PinHandle{address, bytes, 0};
+  return HeldPin{address, bytes, 0};
 }
 
-void KernelPins::unpin(const PinHandle& held) {
+void KernelPins::unpin(const HeldPin& held) {
   if (backend_ == PinBackend::IoUring) return ring_->unpin(held);
   if (backend_ != PinBackend::Mlock) return;
   // A part may be unmapped by now, and then munlock stops there: go on behind it, page by page.
@@ -137,12 +137,12 @@ void KernelPins::unpin(const PinHandle& held) {
     call_munlock(static_cast<std::byte*>(pages.start) + at, kPage4K);
 }
 
-bool KernelPins::copy_from_pinned(const PinHandle& held, std::size_t offset, Bytes to) {
+bool KernelPins::copy_from_pinned(const HeldPin& held, std::size_t offset, Bytes to) {
   ASSERT(backend_ == PinBackend::IoUring);
   return ring_->copy_from(held, offset, to);
 }
 
-bool KernelPins::copy_to_pinned(const PinHandle& held, std::size_t offset, ConstBytes from) {
+bool KernelPins::copy_to_pinned(const HeldPin& held, std::size_t offset, ConstBytes from) {
   ASSERT(backend_ == PinBackend::IoUring);
   return ring_->copy_to(held, offset, from);
 }

@@ -34,7 +34,7 @@ enum class PinError : std::uint8_t {
 };
 
 // What one pin() holds.
-struct PinHandle {
+struct HeldPin {
   std::uintptr_t address{};
   std::size_t bytes{};
   std::uint32_t slot_list = 0;  // IoUring: which slots; others: 0
@@ -64,16 +64,16 @@ class KernelPins {
   // Pins the pages that the bytes touch, all or none. REQUIRES: bytes > 0, no wrap.
   // Mlock: asking again for locked pages is harmless; if the call fails, what it may have locked is
   // unlocked, so ask for pages that are locked already in a call of their own.
-  Result<PinHandle, PinError> pin(std::uintptr_t address, std::size_t bytes);
+  Result<HeldPin, PinError> pin(std::uintptr_t address, std::size_t bytes);
 
   // REQUIRES: `held` came from pin() and was not released. Mlock and Counted: a part of what was
   // pinned, as {address, bytes}, may be released alone.
-  void unpin(const PinHandle& held);
+  void unpin(const HeldPin& held);
 
   // IoUring only: copies out of, or into, the frames that were pinned, whatever is mapped at their
-  // address now. False if the kernel refused. REQUIRES: offset + size within the handle.
-  bool copy_from_pinned(const PinHandle& held, std::size_t offset, Bytes to);
-  bool copy_to_pinned(const PinHandle& held, std::size_t offset, ConstBytes from);
+  // address now. False if the kernel refused. REQUIRES: offset + size within what is held.
+  bool copy_from_pinned(const HeldPin& held, std::size_t offset, Bytes to);
+  bool copy_to_pinned(const HeldPin& held, std::size_t offset, ConstBytes from);
 
   // Mlock only: whether the bytes are still the mapping that was locked (false: gone or replaced).
   bool still_locked(std::uintptr_t address, std::size_t bytes) const;

@@ -113,7 +113,7 @@ int PinRing::update_slot(std::uint32_t slot, std::uintptr_t address, std::size_t
   return register_with(ring_.get(), IORING_REGISTER_BUFFERS_UPDATE, &update, sizeof update);
 }
 
-Result<PinHandle, PinError> PinRing::pin(std::uintptr_t address, std::size_t bytes) {
+Result<HeldPin, PinError> PinRing::pin(std::uintptr_t address, std::size_t bytes) {
   std::vector<std::uint32_t> taken;
   std::optional<PinError> error;
   for (std::size_t at = 0; at < bytes && !error; at += kBufferMax) {
@@ -131,7 +131,7 @@ Result<PinHandle, PinError> PinRing::pin(std::uintptr_t address, std::size_t byt
     }
   }
   if (!error) {
-    const PinHandle held{address, bytes, taken.front()};
+    const HeldPin held{address, bytes, taken.front()};
     lists_.emplace(held.slot_list, std::move(taken));
     return held;
   }
@@ -142,7 +142,7 @@ Result<PinHandle, PinError> PinRing::pin(std::uintptr_t address, std::size_t byt
   return *error;
 }
 
-void PinRing::unpin(const PinHandle& held) {
+void PinRing::unpin(const HeldPin& held) {
   const auto found = lists_.find(held.slot_list);
   ASSERT(found != lists_.end());
   for (const std::uint32_t slot : found->second) {
@@ -171,7 +171,7 @@ bool PinRing::drop_pipe() {
   return false;
 }
 
-PinRing::Transfer PinRing::next_transfer(const PinHandle& held, std::size_t offset,
+PinRing::Transfer PinRing::next_transfer(const HeldPin& held, std::size_t offset,
                                          std::size_t bytes) const {
   const auto& list = lists_.at(held.slot_list);
   const std::size_t in_slot = kBufferMax - offset % kBufferMax;
@@ -183,7 +183,7 @@ PinRing::Transfer PinRing::next_transfer(const PinHandle& held, std::size_t offs
           .slot = list[offset / kBufferMax]};
 }
 
-bool PinRing::copy_from(const PinHandle& held, std::size_t offset, Bytes to) {
+bool PinRing::copy_from(const HeldPin& held, std::size_t offset, Bytes to) {
   ASSERT(offset <= held.bytes && to.size() <= held.bytes - offset);
   if (!have_pipe()) return false;
   while (!to.empty()) {
@@ -200,7 +200,7 @@ bool PinRing::copy_from(const PinHandle& held, std::size_t offset, Bytes to) {
   return true;
 }
 
-bool PinRing::copy_to(const PinHandle& held, std::size_t offset, ConstBytes from) {
+bool PinRing::copy_to(const HeldPin& held, std::size_t offset, ConstBytes from) {
   ASSERT(offset <= held.bytes && from.size() <= held.bytes - offset);
   if (!have_pipe()) return false;
   while (!from.empty()) {

@@ -31,10 +31,10 @@ class PinRing {
   PinRing(const PinRing&) = delete;
   PinRing& operator=(const PinRing&) = delete;
 
-  Result<PinHandle, PinError> pin(std::uintptr_t address, std::size_t bytes);
-  void unpin(const PinHandle& held);
-  bool copy_from(const PinHandle& held, std::size_t offset, Bytes to);
-  bool copy_to(const PinHandle& held, std::size_t offset, ConstBytes from);
+  Result<HeldPin, PinError> pin(std::uintptr_t address, std::size_t bytes);
+  void unpin(const HeldPin& held);
+  bool copy_from(const HeldPin& held, std::size_t offset, Bytes to);
+  bool copy_to(const HeldPin& held, std::size_t offset, ConstBytes from);
 
  private:
   static constexpr std::uint32_t kSlots = 1u << 14;  // the kernel's own bound
@@ -55,7 +55,7 @@ class PinRing {
   bool have_pipe();
   bool drop_pipe();  // after a failure it may hold bytes; false, for the caller to return
   // The transfer's part that lies in one slot and fits the pipe.
-  Transfer next_transfer(const PinHandle& held, std::size_t offset, std::size_t bytes) const;
+  Transfer next_transfer(const HeldPin& held, std::size_t offset, std::size_t bytes) const;
   // Bytes moved, or -errno.
   int run(const Transfer& transfer);
 

@@ -91,7 +91,11 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
   }
   switch (static_cast<wire::NakCode>(headers.aeth_value)) {
     case wire::NakCode::SequenceError:
-      if (spend_retry(now)) go_back(number, now);
+      // A responder says so once for each gap (C9-112): a second NAK without progress in between is
+      // a duplicate or late, and answering it would spend retries on nothing. If what was sent
+      // again is lost too, the timer finds out.
+      if (!went_back_ && spend_retry(now)) go_back(number, now);
+      went_back_ = true;
       return;
     case wire::NakCode::InvalidRequest:
     case wire::NakCode::InvalidRdRequest:

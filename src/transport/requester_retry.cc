@@ -41,6 +41,7 @@ void Requester::on_time(Time now) {
   }
   if (now < ack_deadline_) return;
   ++counts_.timeouts;
+  went_back_ = false;
   if (spend_retry(now)) go_back(oldest_, now);
   check_invariants();
 }

@@ -10,7 +10,8 @@ using trace::ReasonId;
 using wire::Kind;
 
 Responder::Responder(const Settings& settings, MemoryPort& memory)
-    : settings_(settings), memory_(memory), expected_(settings.expected_psn) {
+    : settings_(settings), memory_(memory), expected_(settings.expected_psn),
+      last_done_(settings.expected_psn.minus(1)) {
   ASSERT(settings.mtu >= 256 && settings.mtu <= wire::kMaxMtu);
 }
 
@@ -115,7 +116,7 @@ Responder::Verdict Responder::check_rights(const Request& request) const {
 Responder::Verdict Responder::check_resources(const Request& request) {
   held_.reset();
   if (request.info.kind == Kind::ReadRequest) {
-    const auto open = std::ranges::count_if(replies_, &Reply::is_read);
+    const auto open = std::ranges::count_if(replies_, [](const Reply& r) { return r.is_read && !r.again; });
     if (open < std::max<std::ptrdiff_t>(1, settings_.max_reads)) return {};
     return {.kind = Verdict::Kind::Refuse, .fault = Fault::InvalidRequest,
             .reason = {.id = ReasonId::TooManyReads, .object = settings_.max_reads}};
@@ -137,7 +138,9 @@ Responder::Verdict Responder::execute(const Request& request) {
     msn_ = msn_.next();
     message_ = {};
   }
-  if (request.info.kind != Kind::ReadRequest) expected_ = expected_.plus(1);
+  if (request.info.kind == Kind::ReadRequest) return {};
+  last_done_ = expected_;
+  expected_ = expected_.plus(1);
   return {};
 }
 
@@ -195,6 +198,7 @@ Responder::Verdict Responder::execute_read(const Request& request) {
   reply.read = read;
   reply.psn = h.bth.psn;
   reply.msn = msn_.next();
+  reply.origin = h.bth.psn;
   replies_.push_back(reply);
   expected_ = expected_.plus(read.packets);
   return {};

@@ -112,6 +112,8 @@ class Responder {
     // READ response: the rest of this, `sent` packets of which have left.
     Read read;
     std::uint32_t sent{};
+    wire::Psn origin;  // first PSN of the READ that this answers, or answers again
+    bool again{};      // a duplicate: the peer may not be waiting for it any more
   };
   // The message that is arriving.
   struct Message {
@@ -151,7 +153,8 @@ class Responder {
   Settings settings_;
   MemoryPort& memory_;
   wire::Psn expected_;
-  wire::Msn msn_;  // messages completed
+  wire::Psn last_done_;  // of the last request executed that is answered by an ACK
+  wire::Msn msn_;        // messages completed
   Message message_;
   std::optional<ReceiveSlot> held_;  // taken for the packet in hand
   bool nak_sent_ = false;            // one NAK per gap, then silence until it is closed

@@ -43,7 +43,10 @@ void Responder::refuse(const Request& request, Fault fault, const trace::Reason&
     queue_nak(request.headers.bth.psn, fault);
   }
   nak_sent_ = true;
-  if (row.enters_error) fail(fault, reason);
+  if (!row.enters_error) return;
+  // The error of a WRITE with immediate rides on its receive (C49).
+  if (request.info.has(wire::Header::Imm) && request.info.kind == wire::Kind::Write && !held_) held_ = memory_.take_receive();
+  fail(fault, reason);
 }
 
 // A receive that was consumed carries the error; otherwise an asynchronous event does (C49).
@@ -67,7 +70,7 @@ void Responder::fail(Fault fault, const trace::Reason& reason) {
 void Responder::answer_duplicate(const Request& request) {
   const wire::Headers& h = request.headers;
   if (request.info.kind != wire::Kind::ReadRequest) {
-    acknowledge(expected_.minus(1));
+    acknowledge(last_done_);  // never the PSN of a READ, which only its response answers
     return;
   }
   const std::uint32_t packets = packets_of(h.dma_length);
@@ -79,12 +82,14 @@ void Responder::answer_duplicate(const Request& request) {
                         h.dma_length <= read.bytes - offset && packets <= read.packets - static_cast<std::uint32_t>(skip);
     if (!within) return;
     // Whatever was still to be sent of it is asked for again by this request.
-    std::erase_if(replies_, [&](const Reply& r) { return r.is_read && r.read.first == read.first; });
+    std::erase_if(replies_, [&](const Reply& r) { return r.is_read && r.origin == read.first; });
     Reply reply;
     reply.is_read = true;
     reply.read = {h.bth.psn, packets, h.rkey, h.remote_address, h.dma_length};
     reply.psn = h.bth.psn;
     reply.msn = msn_;
+    reply.origin = read.first;
+    reply.again = true;
     const auto place = std::ranges::find_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
     replies_.insert(place, reply);
     return;

@@ -14,5 +14,9 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then
 fi
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
-exec "${unrandomised[@]}" ctest --test-dir "$tree" -E '_NOT_BUILT$' --no-tests=error \
+not_built='_NOT_BUILT$'
+if [ -z "$(find "$tree/tests/fuzz" -maxdepth 1 -name 'fuzz_*' -type f -print -quit 2>/dev/null)" ]; then
+  not_built+='|^Fuzz\.'
+fi
+exec "${unrandomised[@]}" ctest --test-dir "$tree" -E "$not_built" --no-tests=error \
   --timeout 300 --output-on-failure "$@"
