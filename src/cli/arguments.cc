@@ -47,18 +47,21 @@ Grammar::Grammar() {
   app.set_version_flag("--version", "softhca " SOFTHCA_VERSION);
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpPage>());  // before the commands, which inherit it
-  app.footer("First steps:  softhca doctor\n"
-             "              softhca run -- ibv_devinfo\n"
-             "Each command has its own --help.");
+  app.footer(
+      "First steps:  softhca doctor\n"
+      "              softhca run -- ibv_devinfo\n"
+      "Each command has its own --help.");
   add_run();
   devices = add_reader("devices", "What programs would see: devices, their state, their GIDs");
-  devices->footer("To choose one interface: softhca run --netdev IF -- PROGRAM,\n"
-                  "or SOFTHCA_NETDEV=IF in the environment.");
+  devices->footer(
+      "To choose one interface: softhca run --netdev IF -- PROGRAM,\n"
+      "or SOFTHCA_NETDEV=IF in the environment.");
 
   doctor = add_reader("doctor", "What works here, what does not, and what to do about it");
   doctor->prefix_command();
-  doctor->footer("With PROGRAM: which libibverbs it would really load.\n"
-                 "Exit status: 0 without a problem, 1 with one.");
+  doctor->footer(
+      "With PROGRAM: which libibverbs it would really load.\n"
+      "Exit status: 0 without a problem, 1 with one.");
 
   stat = add_reader("stat", "What the devices of running programs are doing");
   stat->add_option("PID", pid, "Only this process")
@@ -76,19 +79,24 @@ Grammar::Grammar() {
 void Grammar::add_run() {
   run = app.add_subcommand("run", "Run a stock RDMA program on a device of software");
   run->prefix_command();
-  run->footer("Example: softhca run --netdev lo -- ibv_devinfo\n"
-              "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
+  run->footer(
+      "Example: softhca run --netdev lo -- ibv_devinfo\n"
+      "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
   run->add_option("--netdev", run_values.netdev,
-                  "Use this network interface (SOFTHCA_NETDEV)")->option_text("IF");
+                  "Use this network interface, or these: IF,IF (SOFTHCA_NETDEV)")
+      ->option_text("IF");
   run->add_flag("--strict", run_values.strict,
                 "Limits and refusals as on hardware (SOFTHCA_STRICT=1)");
   run->add_option("--pcap", run_values.pcap,
-                  "Write every packet to FILE, for Wireshark (SOFTHCA_PCAP)")->option_text("FILE");
+                  "Write every packet to FILE, for Wireshark (SOFTHCA_PCAP)")
+      ->option_text("FILE");
   run->add_option("--trace", run_values.trace,
-                  "Record every step to FILE (SOFTHCA_TRACE)")->option_text("FILE");
+                  "Record every step to FILE.PID of each process (SOFTHCA_TRACE)")
+      ->option_text("FILE");
   run->add_option("--ledger", run_values.ledger,
                   "Append the counters of each process to FILE, for softhca ledger"
-                  " (SOFTHCA_LEDGER)")->option_text("FILE");
+                  " (SOFTHCA_LEDGER)")
+      ->option_text("FILE");
   run->add_option("--pin", run_values.pin,
                   "How pages are pinned: auto, io_uring, mlock or counted (SOFTHCA_PIN)")
       ->option_text("HOW")
@@ -188,8 +196,9 @@ Result<Arguments, UsageError> parse_arguments(const Words& words) {
   } catch (const CLI::ParseError& error) {
     const auto used = grammar.app.get_subcommands();
     if (used.empty() && !words[0].starts_with('-'))
-      return wrong("", words[0] + " is not a command; one of run, devices, doctor, stat, ledger, "
-                                  "explain");
+      return wrong("", words[0] +
+                           " is not a command; one of run, devices, doctor, stat, ledger, "
+                           "explain");
     return wrong(used.empty() ? "" : used[0]->get_name(), one_line(error.what()));
   }
   return value_of(grammar, cut);

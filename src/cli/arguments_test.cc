@@ -72,16 +72,28 @@ TEST(Arguments, ReadersTakeTheirOperandsAndJson) {
 }
 
 TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
-  EXPECT_EQ(refused({}), "softhca: no command; one of run, devices, doctor, stat, ledger, explain; "
-                         "see softhca --help");
-  EXPECT_EQ(refused({"rnu", "p"}), "softhca: rnu is not a command; one of run, devices, doctor, "
-                                   "stat, ledger, explain; see softhca --help");
+  EXPECT_EQ(refused({}),
+            "softhca: no command; one of run, devices, doctor, stat, ledger, explain; "
+            "see softhca --help");
+  EXPECT_EQ(refused({"rnu", "p"}),
+            "softhca: rnu is not a command; one of run, devices, doctor, "
+            "stat, ledger, explain; see softhca --help");
   EXPECT_EQ(refused({"run", "--stirct", "p"}),
             "softhca run: unknown option --stirct; see softhca run --help");
-  const Words wrong[] = {{"run"}, {"run", "--"}, {"run", "--netdev"}, {"run", "--netdev", "", "p"},
-                         {"run", "--pin", "glue", "p"}, {"run", ""}, {"ledger"}, {"explain"},
-                         {"stat", "0"}, {"stat", "x"}, {"stat", "1", "2"}, {"devices", "x"},
-                         {"doctor", "--strict"}, {"--frobnicate"}};
+  const Words wrong[] = {{"run"},
+                         {"run", "--"},
+                         {"run", "--netdev"},
+                         {"run", "--netdev", "", "p"},
+                         {"run", "--pin", "glue", "p"},
+                         {"run", ""},
+                         {"ledger"},
+                         {"explain"},
+                         {"stat", "0"},
+                         {"stat", "x"},
+                         {"stat", "1", "2"},
+                         {"devices", "x"},
+                         {"doctor", "--strict"},
+                         {"--frobnicate"}};
   for (const Words& words : wrong) {
     const std::string line = refused(words);
     EXPECT_TRUE(line.starts_with("softhca")) << line;

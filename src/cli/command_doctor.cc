@@ -120,9 +120,12 @@ Findings all_findings(const std::vector<std::string>& program) {
 
 Tone tone_of(Level level) {
   switch (level) {
-    case Level::Ok: return Tone::Good;
-    case Level::Note: return Tone::Warning;
-    case Level::Problem: break;
+    case Level::Ok:
+      return Tone::Good;
+    case Level::Note:
+      return Tone::Warning;
+    case Level::Problem:
+      break;
   }
   return Tone::Bad;
 }
@@ -142,7 +145,8 @@ void print(const Findings& findings, Terminal& terminal) {
       terminal.out << finding.topic << "\n" << std::string(kLevel + kTopic, ' ');
     terminal.out << body(finding.text) << "\n";
     if (!finding.remedy.empty())
-      terminal.out << std::string(kLevel + kTopic, ' ') << body("remedy: " + finding.remedy) << "\n";
+      terminal.out << std::string(kLevel + kTopic, ' ') << body("remedy: " + finding.remedy)
+                   << "\n";
   }
 }
 

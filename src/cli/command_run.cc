@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
 #include "cli/commands.h"
+#include "cli/doctor_checks.h"
 #include "cli/library.h"
 #include "cli/program_file.h"
 #include "os/environment.h"
@@ -19,17 +19,14 @@ namespace fs = std::filesystem;
 
 constexpr int kFailed = 1, kBadUsage = 2, kNotExecutable = 126, kNotFound = 127;
 
-// "" if the interface exists, or if nobody can tell.
+// "" if the interfaces exist, or if nobody can tell.
 std::string netdev_trouble(const std::string& wanted) {
   const auto interfaces = os::interfaces();
   if (!interfaces) return "";
-  std::string names;
-  for (const os::Interface& one : *interfaces) {
-    if (one.name == wanted) return "";
-    names += (names.empty() ? "" : ", ") + one.name;
-  }
-  return fmt::format("--netdev: there is no interface {}; choose one of: {}", wanted,
-                     names.empty() ? "(none exists)" : names);
+  const auto missing = first_missing(wanted, *interfaces);
+  if (!missing) return "";
+  return fmt::format("--netdev: there is no interface {}; choose one of: {}", *missing,
+                     names_of(*interfaces));
 }
 
 // "" if a file of this name could be written.
@@ -84,7 +81,9 @@ std::string no_libraries(const fs::path& executable) {
 }  // namespace
 
 int command_run(const RunArguments& run, Terminal& terminal) {
-  const auto say = [&](const std::string& line) { terminal.err << "softhca run: " << line << "\n"; };
+  const auto say = [&](const std::string& line) {
+    terminal.err << "softhca run: " << line << "\n";
+  };
   if (const std::string trouble = trouble_of(run); !trouble.empty()) {
     say(trouble);
     return kBadUsage;

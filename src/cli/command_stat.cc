@@ -23,9 +23,9 @@ std::string_view state_name(transport::QpState state) {
 // The rights of a region as words: "local_write remote_read".
 std::string access_text(std::uint32_t bits) {
   constexpr std::pair<driver::Access, std::string_view> kNames[] = {
-      {driver::Access::LocalWrite, "local_write"},   {driver::Access::RemoteWrite, "remote_write"},
-      {driver::Access::RemoteRead, "remote_read"},   {driver::Access::RemoteAtomic, "remote_atomic"},
-      {driver::Access::MwBind, "mw_bind"},           {driver::Access::ZeroBased, "zero_based"}};
+      {driver::Access::LocalWrite, "local_write"}, {driver::Access::RemoteWrite, "remote_write"},
+      {driver::Access::RemoteRead, "remote_read"}, {driver::Access::RemoteAtomic, "remote_atomic"},
+      {driver::Access::MwBind, "mw_bind"},         {driver::Access::ZeroBased, "zero_based"}};
   std::string text;
   for (const auto& [access, name] : kNames)
     if (driver::AccessFlags::of_bits(bits).has(access))
@@ -76,8 +76,9 @@ void print_queue_pairs(const PublishedDevice& device, Terminal& terminal) {
     terminal.out << "  no queue pairs\n";
     return;
   }
-  Table table({{"QP"}, {"STATE"}, {"PD", Table::Align::Right}, {"PATH MTU", Table::Align::Right},
-               {"PEER"}}, 2);
+  Table table(
+      {{"QP"}, {"STATE"}, {"PD", Table::Align::Right}, {"PATH MTU", Table::Align::Right}, {"PEER"}},
+      2);
   for (const driver::PublishedQp& qp : device.qps) {
     const bool connected = !qp.destination.is_zero();
     table.add_row({fmt::format("{:#08x}", qp.qpn.value), std::string(state_name(qp.state)),
@@ -94,8 +95,12 @@ void print_regions(const PublishedDevice& device, Terminal& terminal) {
     terminal.out << "  no regions\n";
     return;
   }
-  Table table({{"KEY"}, {"PD", Table::Align::Right}, {"ADDRESS"}, {"BYTES", Table::Align::Right},
-               {"ACCESS"}}, 2);
+  Table table({{"KEY"},
+               {"PD", Table::Align::Right},
+               {"ADDRESS"},
+               {"BYTES", Table::Align::Right},
+               {"ACCESS"}},
+              2);
   for (const driver::PublishedRegion& region : device.regions)
     table.add_row({fmt::format("{:#010x}", region.key.value), std::to_string(region.pd),
                    fmt::format("{:#x}", region.io_address.value), grouped(region.length),
@@ -136,8 +141,8 @@ int command_stat(const StatArguments& arguments, Terminal& terminal) {
   bool first = true;
   for (const PublishedDevice& device : devices) {
     const std::string head =
-        fmt::format("{} (pid {}): {} on {}, pins: {}", device.program, device.pid, device.device,
-                    device.interface, device.pin_backend);
+        printable(fmt::format("{} (pid {}): {} on {}, pins: {}", device.program, device.pid,
+                              device.device, device.interface, device.pin_backend));
     terminal.out << (first ? "" : "\n") << toned(head, Tone::Strong, terminal.look) << "\n";
     first = false;
     if (const std::string library = library_of(device); !library.empty())

@@ -66,8 +66,8 @@ TEST(CommandExplain, SaysWhatItDoesNotKnow) {
 }
 
 TEST(CommandLedger, ReadsFilesAndSaysWhatItLeavesOut) {
-  const auto file = std::filesystem::temp_directory_path() /
-                    ("softhca_ledger_" + std::to_string(::getpid()));
+  const auto file =
+      std::filesystem::temp_directory_path() / ("softhca_ledger_" + std::to_string(::getpid()));
   std::ofstream(file) << R"({"pid":1,"program":"p","counters":{"doorbells":12345}})"
                       << "\n\n{\"pid\":2,\"prog";
   const Said said = said_by(command_ledger, LedgerArguments{false, {file.string()}});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "cli/table.h"
 
@@ -46,7 +47,8 @@ Finding pin_finding(const PinFacts& pins) {
     case os::PinBackend::Mlock:
       return note(kTopic, "mlock: pages stay in RAM, but one munlock undoes all" + why,
                   "allow io_uring (kernel.io_uring_disabled=0, seccomp profile of the container)");
-    case os::PinBackend::Counted: break;
+    case os::PinBackend::Counted:
+      break;
   }
   return note(kTopic, "counted only: the kernel may move or swap registered pages" + why,
               "raise the memlock limit, or allow io_uring");
@@ -69,32 +71,53 @@ Finding socket_finding(const PortSocket& socket) {
     names += fmt::format("{}pid {} ({})", names.empty() ? "" : ", ", owner.pid, owner.program);
     ours = ours && owner.softhca;
   }
-  const std::string text = fmt::format("held at {} by {}, uid {}", socket.address, names,
-                                       socket.uid);
+  const std::string text =
+      fmt::format("held at {} by {}, uid {}", socket.address, names, socket.uid);
   if (ours) return ok(topic, text + ": SoftHCA, which shares it");
   return problem(topic, text, fmt::format("stop it: kill {}", socket.owners[0].pid));
 }
 
 std::string first_gid(const driver::DeviceDescription& device) {
   if (device.gids.empty()) return "no GID";
-  return fmt::format("GID {} {}{}", device.gids[0].index, wire::gid_text(device.gids[0].gid),
-                     device.gids.size() > 1 ? fmt::format(" (and {} more)", device.gids.size() - 1)
-                                            : "");
+  return fmt::format(
+      "GID {} {}{}", device.gids[0].index, wire::gid_text(device.gids[0].gid),
+      device.gids.size() > 1 ? fmt::format(" (and {} more)", device.gids.size() - 1) : "");
 }
 
-Finding device_finding(const driver::DeviceDescription& device, bool another_works) {
-  const std::string head = fmt::format("on {}: {}", device.interface,
-                                       port_state_name(device.port.state));
+Finding device_finding(const driver::DeviceDescription& device,
+                       const std::vector<os::Interface>& interfaces, bool another_works) {
+  const std::string head =
+      fmt::format("on {}: {}", device.interface, port_state_name(device.port.state));
   if (device.port.state == driver::PortState::Active)
-    return ok(device.name, fmt::format("{}, MTU {} (path MTU {}), {}", head,
-                                       device.port.interface_mtu, device.port.active_mtu,
-                                       first_gid(device)));
-  const trace::ReasonInfo* reason = trace::find_reason(device.port.down.id);
-  const std::string text = reason ? fmt::format("{}: {}", head, reason->name) : head;
-  std::string remedy = reason ? std::string(reason->remedy) : "ip link set dev IF up";
-  if (const auto at = remedy.find(" IF "); at != std::string::npos)
-    remedy.replace(at + 1, 2, device.interface);
-  return another_works ? note(device.name, text, remedy) : problem(device.name, text, remedy);
+    return ok(device.name,
+              fmt::format("{}, MTU {} (path MTU {}), {}", head, device.port.interface_mtu,
+                          device.port.active_mtu, first_gid(device)));
+  const WhyDown why = why_down(device, interfaces);
+  const std::string text = fmt::format("{}: {}", head, why.reason);
+  return another_works ? note(device.name, text, why.remedy)
+                       : problem(device.name, text, why.remedy);
+}
+
+}  // namespace
+
+std::string_view level_name(Level level) {
+  switch (level) {
+    case Level::Ok:
+      return "ok";
+    case Level::Note:
+      return "note";
+    case Level::Problem:
+      break;
+  }
+  return "problem";
+}
+
+std::optional<std::string> first_missing(const std::string& list,
+                                         const std::vector<os::Interface>& interfaces) {
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');)
+    if (std::ranges::find(interfaces, name, &os::Interface::name) == interfaces.end()) return name;
+  return std::nullopt;
 }
 
 std::string names_of(const std::vector<os::Interface>& interfaces) {
@@ -103,15 +126,19 @@ std::string names_of(const std::vector<os::Interface>& interfaces) {
   return names.empty() ? "none" : names;
 }
 
-}  // namespace
-
-std::string_view level_name(Level level) {
-  switch (level) {
-    case Level::Ok: return "ok";
-    case Level::Note: return "note";
-    case Level::Problem: break;
-  }
-  return "problem";
+WhyDown why_down(const driver::DeviceDescription& device,
+                 const std::vector<os::Interface>& interfaces) {
+  const auto found = std::ranges::find(interfaces, device.interface, &os::Interface::name);
+  const std::string& name = device.interface;
+  if (found == interfaces.end()) return {name + " is gone", "bring it back, or choose another one"};
+  if (!found->up) return {name + " is not up", fmt::format("ip link set dev {} up", name)};
+  if (!found->running && !found->loopback)
+    return {name + " has no carrier", "plug the cable in, or bring the other end up"};
+  if (device.gids.empty())
+    return {name + " has no address", fmt::format("ip address add ADDRESS/PREFIX dev {}", name)};
+  const trace::ReasonInfo* row = trace::find_reason(device.port.down.id);
+  if (row == nullptr) return {"it does not say why", "look at ip link show dev " + name};
+  return {std::string(row->rule), std::string(row->remedy)};
 }
 
 std::string_view port_state_name(driver::PortState state) {
@@ -128,9 +155,8 @@ Findings check_kernel(const os::KernelFeatures& kernel) {
   Findings found = {ok("kernel", "Linux " + kernel.release)};
   const auto add = [&](const char* topic, const os::Attempt& made, const char* with,
                        const char* without) {
-    found.push_back(made.works()
-                        ? ok(topic, with)
-                        : note(topic, fmt::format("{} ({})", without, made.error_text())));
+    found.push_back(made.works() ? ok(topic, with)
+                                 : note(topic, fmt::format("{} ({})", without, made.error_text())));
   };
   add("page checks", kernel.madv_populate, "MADV_POPULATE: one call checks a whole registration",
       "no MADV_POPULATE: pages are checked one by one, which is slower");
@@ -152,7 +178,8 @@ Findings check_copying(std::optional<os::CopyMethod> method, const os::KernelFea
   if (method == os::CopyMethod::Pipe)
     return {note(kTopic, fmt::format("through a pipe, which is slower: process_vm_readv: {}", why),
                  remedy)};
-  return {problem(kTopic, fmt::format("no guarded way to copy: process_vm_readv: {}", why), remedy)};
+  return {
+      problem(kTopic, fmt::format("no guarded way to copy: process_vm_readv: {}", why), remedy)};
 }
 
 Findings check_namespaces(const os::Namespaces& spaces) {
@@ -161,8 +188,8 @@ Findings check_namespaces(const os::Namespaces& spaces) {
   if (spaces.in_user_namespace) inside = "a user namespace";
   if (spaces.in_pid_namespace) inside += inside.empty() ? "a PID namespace" : ", a PID namespace";
   if (inside.empty())
-    found.push_back(ok("namespaces", "the machine's own; network namespace " +
-                                         std::to_string(spaces.network)));
+    found.push_back(
+        ok("namespaces", "the machine's own; network namespace " + std::to_string(spaces.network)));
   else
     found.push_back(note("namespaces", fmt::format("inside {} (a container); programs outside it "
                                                    "are reached over the network only",
@@ -187,9 +214,10 @@ Findings check_devices(const std::vector<driver::DeviceDescription>& devices,
                        const std::vector<os::Interface>& interfaces,
                        const std::optional<std::string>& wanted) {
   Findings found;
-  if (wanted && std::ranges::find(interfaces, *wanted, &os::Interface::name) == interfaces.end())
+  const auto missing = wanted ? first_missing(*wanted, interfaces) : std::nullopt;
+  if (missing)
     found.push_back(problem("SOFTHCA_NETDEV",
-                            fmt::format("names {}, which does not exist", *wanted),
+                            fmt::format("names {}, which does not exist", *missing),
                             "choose one of: " + names_of(interfaces)));
   if (devices.empty())
     found.push_back(problem("devices", "programs would find none",
@@ -197,7 +225,7 @@ Findings check_devices(const std::vector<driver::DeviceDescription>& devices,
   const bool works = std::ranges::any_of(devices, [](const driver::DeviceDescription& device) {
     return device.port.state == driver::PortState::Active;
   });
-  for (const auto& device : devices) found.push_back(device_finding(device, works));
+  for (const auto& device : devices) found.push_back(device_finding(device, interfaces, works));
 
   for (const os::Interface& one : interfaces) {
     if (!one.loopback) continue;
@@ -215,10 +243,10 @@ Findings check_socket_buffers(const os::Limits& limits) {
     if (bytes >= kSmallSocketBuffer)
       found.push_back(ok(name, fmt::format("{} for a socket", bytes_text(bytes))));
     else
-      found.push_back(note(name,
-                           fmt::format("{} for a socket: bursts may be lost and sent again",
-                                       bytes_text(bytes)),
-                           fmt::format("as root: sysctl -w net.core.{}=4194304", name)));
+      found.push_back(
+          note(name,
+               fmt::format("{} for a socket: bursts may be lost and sent again", bytes_text(bytes)),
+               fmt::format("as root: sysctl -w net.core.{}=4194304", name)));
   };
   check("rmem_max", limits.receive_buffer_max_bytes);
   check("wmem_max", limits.send_buffer_max_bytes);
@@ -238,9 +266,10 @@ Findings check_stock_devices(const std::vector<std::string>& names) {
   if (names.empty()) return {ok("stock RDMA", "no device of the kernel's; SoftHCA needs none")};
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return {note("stock RDMA", fmt::format("the kernel has {}; programs see them without softhca run, "
-                                         "and SoftHCA's devices with it",
-                                         list))};
+  return {
+      note("stock RDMA", fmt::format("the kernel has {}; programs see them without softhca run, "
+                                     "and SoftHCA's devices with it",
+                                     list))};
 }
 
 }  // namespace softhca::cli

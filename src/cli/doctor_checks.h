@@ -56,10 +56,10 @@ struct PortSocket {
 struct LoadFacts {
   std::string program;  // as it was named
   std::optional<ProgramFile> file;
-  std::string trouble;  // why the loader gave no answer; "" if it did
-  std::vector<std::string> unresolved;           // missing libraries and versions, under run
-  std::optional<std::string> verbs_plain;        // libibverbs without softhca run
-  std::optional<std::string> verbs_run;          // and with it
+  std::string trouble;                     // why the loader gave no answer; "" if it did
+  std::vector<std::string> unresolved;     // missing libraries and versions, under run
+  std::optional<std::string> verbs_plain;  // libibverbs without softhca run
+  std::optional<std::string> verbs_run;    // and with it
   bool run_is_ours = false;
   bool asked_for = false;  // named by the user; else our own choice
 };
@@ -77,6 +77,20 @@ Findings check_library(const std::optional<std::string>& folder,
                        const std::vector<std::string>& looked_in);
 Findings check_loading(const LoadFacts& load);
 Findings check_stock_devices(const std::vector<std::string>& names);
+
+// The first name of a list "eth0,eth1" that no interface has.
+std::optional<std::string> first_missing(const std::string& list,
+                                         const std::vector<os::Interface>& interfaces);
+// "lo, eth0", or "none".
+std::string names_of(const std::vector<os::Interface>& interfaces);
+
+// Why a device is DOWN, and what to do.
+struct WhyDown {
+  std::string reason;
+  std::string remedy;
+};
+WhyDown why_down(const driver::DeviceDescription& device,
+                 const std::vector<os::Interface>& interfaces);
 
 // "ACTIVE" or "DOWN".
 std::string_view port_state_name(driver::PortState state);

@@ -62,13 +62,34 @@ TEST(DoctorChecks, APortSharedWithAStrangerIsAProblem) {
 }
 
 TEST(DoctorChecks, ADeviceThatIsDownIsAProblemOnlyIfNoneWorks) {
-  const auto lo = interface_named("lo", true, true);
+  const std::vector<os::Interface> interfaces = {interface_named("eth0", false),
+                                                 interface_named("eth1", true)};
   const auto down = device_on("eth0", kDown);
-  const Findings alone = check_devices({down}, {lo}, std::nullopt);
+  const Findings alone = check_devices({down}, interfaces, std::nullopt);
   ASSERT_EQ(problems(alone), 1u);
   EXPECT_EQ(alone[0].remedy, "ip link set dev eth0 up");
-  EXPECT_EQ(problems(check_devices({down, device_on("eth1", kActive)}, {lo}, std::nullopt)), 0u);
-  EXPECT_EQ(problems(check_devices({}, {lo}, std::nullopt)), 1u);
+  EXPECT_EQ(problems(check_devices({down, device_on("eth1", kActive)}, interfaces, std::nullopt)),
+            0u);
+  EXPECT_EQ(problems(check_devices({}, interfaces, std::nullopt)), 1u);
+}
+
+TEST(DoctorChecks, TellsWhatADeviceThatIsDownIsLacking) {
+  auto device = device_on("eth0", kDown);
+  auto interface = interface_named("eth0", true);
+  EXPECT_NE(why_down(device, {interface}).reason.find("carrier"), std::string::npos);
+  interface.running = true;
+  device.gids.clear();
+  EXPECT_NE(why_down(device, {interface}).remedy.find("ip address add"), std::string::npos);
+  EXPECT_NE(why_down(device, {}).reason.find("gone"), std::string::npos);
+}
+
+TEST(DoctorChecks, FindsTheFirstNameOfAListThatNoInterfaceHas) {
+  const std::vector<os::Interface> interfaces = {interface_named("lo", true, true),
+                                                 interface_named("eth0", true)};
+  EXPECT_EQ(first_missing("lo,eth0", interfaces), std::nullopt);
+  EXPECT_EQ(first_missing("lo,eth9,eth8", interfaces), "eth9");
+  EXPECT_EQ(names_of(interfaces), "lo, eth0");
+  EXPECT_EQ(names_of({}), "none");
 }
 
 TEST(DoctorChecks, TellsTheGidOfADeviceThatWorks) {
@@ -80,7 +101,8 @@ TEST(DoctorChecks, TellsTheGidOfADeviceThatWorks) {
 }
 
 TEST(DoctorChecks, ANetdevThatDoesNotExistIsAProblemThatListsThoseThatDo) {
-  const auto interfaces = {interface_named("lo", true, true), interface_named("eth0", true)};
+  const std::vector<os::Interface> interfaces = {interface_named("lo", true, true),
+                                                 interface_named("eth0", true)};
   const Findings found = check_devices({device_on("eth0", kActive)}, interfaces, "eth9");
   EXPECT_EQ(problems(found), 1u);
   EXPECT_NE(found[0].remedy.find("lo, eth0"), std::string::npos);
@@ -127,7 +149,10 @@ TEST(DoctorChecks, CopyingWithoutAnyMeansIsAProblem) {
 }
 
 TEST(DoctorChecks, NotesWhatAnOlderKernelLacks) {
-  os::KernelFeatures kernel{.release = "5.4", .io_uring = {}, .process_vm = {}, .pidfd = {ENOSYS},
+  os::KernelFeatures kernel{.release = "5.4",
+                            .io_uring = {},
+                            .process_vm = {},
+                            .pidfd = {ENOSYS},
                             .madv_populate = {EINVAL}};
   const Findings found = check_kernel(kernel);
   EXPECT_NE(found[0].text.find("5.4"), std::string::npos);
@@ -143,8 +168,8 @@ TEST(DoctorChecks, NotesContainers) {
 }
 
 TEST(DoctorChecks, NotesSmallSocketBuffers) {
-  const Findings found = check_socket_buffers(
-      {.receive_buffer_max_bytes = 212992, .send_buffer_max_bytes = 4 << 20});
+  const Findings found =
+      check_socket_buffers({.receive_buffer_max_bytes = 212992, .send_buffer_max_bytes = 4 << 20});
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].level, Level::Note);
   EXPECT_NE(found[0].remedy.find("net.core.rmem_max"), std::string::npos);

@@ -73,19 +73,23 @@ std::vector<Chapter> program_chapters() {
         count("completions written", Counter::CqesWritten)}},
       {"Allocate memory",
        "What is sent or received lies in ordinary memory of the program: its buffers.",
-       {{"buffers", [](auto& e) {
+       {{"buffers",
+         [](auto& e) {
            return figure_text(e.regions ? e.regions : counter(e, Counter::RegionsRegistered));
          }},
-        {"bytes in them", [](auto& e) {
+        {"bytes in them",
+         [](auto& e) {
            return figure_text(e.bytes ? e.bytes : counter(e, Counter::BytesRegistered));
          }}}},
       {"Virtual address",
        "The program knows a buffer by a number that means something in this program only.",
-       {of_first_region("first buffer starts at", [](auto& r) { return r.virtual_address; })}},
+       {of_first_region("first buffer starts at", [](auto& r) { return r.virtual_address; }),
+        of_first_region("and is long, in bytes", [](auto& r) { return grouped(r.bytes); })}},
       {"Physical memory",
        "Behind it is RAM in pages of 4096 bytes. Neighbours in the buffer are seldom neighbours "
        "in RAM, and the operating system may move them.",
-       {total("pages behind the buffers", Counter::PagesPinned, Counter::PagesCountedNotPinned)}},
+       {of_first_region("pages behind the first buffer", [](auto& r) { return grouped(r.pages); }),
+        total("pages behind all", Counter::PagesPinned, Counter::PagesCountedNotPinned)}},
       {"Register buffer",
        "Start, size and permissions go into the device's table under a key. Each access is "
        "checked against it, byte by byte.",
@@ -105,7 +109,8 @@ std::vector<Chapter> device_chapters() {
       {"IOMMU",
        "The device uses addresses of its own. The IOMMU translates them to pages, and blocks what "
        "was not mapped for this device.",
-       {of_first_region("first buffer, as the device sees it", [](auto& r) { return r.bus_address; }),
+       {of_first_region("first buffer, as the device sees it",
+                        [](auto& r) { return r.bus_address; }),
         count("entries mapped", Counter::IommuLeavesMapped),
         total("translations", Counter::IotlbHits, Counter::IotlbMisses),
         count("accesses blocked", Counter::IommuFaults)}},
@@ -176,17 +181,16 @@ void add_summary(Page& page) {
   page.line("");
   page.line("Summary");
   page.row("bytes moved by DMA", [](auto& e) { return figure_text(dma_bytes(e)); });
-  page.row("bytes copied by the CPU", [](auto& e) {
-    return figure_text(counter(e, Counter::CpuCopyBytes));
-  });
-  page.row("copies by the CPU", [](auto& e) {
-    return figure_text(counter(e, Counter::CpuCopies));
-  });
+  page.row("bytes copied by the CPU",
+           [](auto& e) { return figure_text(counter(e, Counter::CpuCopyBytes)); });
+  page.row("copies by the CPU",
+           [](auto& e) { return figure_text(counter(e, Counter::CpuCopies)); });
   page.line(wrapped(
       "\"Copied by the CPU\" are copies that a hardware NIC would need too (inline data). Two "
       "things differ from hardware. The device is a program, so a CPU does the work that is "
       "counted as DMA. And the kernel's UDP stack stands in for the cable: it copies every packet "
-      "on its way, which is not counted above.", kWidth, 2));
+      "on its way, which is not counted above.",
+      kWidth, 2));
 }
 
 }  // namespace

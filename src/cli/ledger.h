@@ -24,7 +24,8 @@ struct LedgerRegion {
   std::string bus_address;
   std::uint64_t bytes{};
   std::uint64_t pages{};
-  std::uint64_t leaf_bytes{};
+  std::optional<std::uint64_t> leaf_bytes;  // of an IOMMU entry, if all are of one size
+  std::optional<std::uint64_t> leaves;      // IOMMU entries that map it
 };
 
 struct LedgerEntry {

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/ledger.h"
+#include "cli/table.h"
 
 namespace softhca::cli {
 namespace {
@@ -16,14 +17,9 @@ Figure number(const Json& object, std::string_view name) {
   return found->get<std::uint64_t>();
 }
 
-// Control characters would reach the reader's terminal.
 std::string text(const Json& object, std::string_view name) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_string()) return "";
-  std::string value = found->get<std::string>();
-  for (char& c : value)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
-  return value;
+  return found == object.end() || !found->is_string() ? "" : printable(found->get<std::string>());
 }
 
 Json child(const Json& object, std::string_view name) {
@@ -60,7 +56,8 @@ Result<LedgerEntry, std::string> parse_ledger_line(std::string_view line) {
                           .bus_address = text(first, "bus"),
                           .bytes = number(first, "bytes").value_or(0),
                           .pages = number(first, "pages").value_or(0),
-                          .leaf_bytes = number(first, "leaf_bytes").value_or(0)};
+                          .leaf_bytes = number(first, "leaf_bytes"),
+                          .leaves = number(first, "leaves")};
   return entry;
 }
 
@@ -74,7 +71,8 @@ std::string ledger_json(const std::vector<LedgerEntry>& entries) {
   for (const LedgerEntry& entry : added_up(entries)) {
     Json counters = Json::object();
     for (const trace::CounterInfo& row : trace::kCounters)
-      counters[std::string(row.name)] = figure(entry.counters[static_cast<std::size_t>(row.counter)]);
+      counters[std::string(row.name)] =
+          figure(entry.counters[static_cast<std::size_t>(row.counter)]);
     Json one = {{"pid", entry.pid},
                 {"program", entry.program},
                 {"device", entry.device},
@@ -87,15 +85,16 @@ std::string ledger_json(const std::vector<LedgerEntry>& entries) {
                              {"bus", first->bus_address},
                              {"bytes", first->bytes},
                              {"pages", first->pages},
-                             {"leaf_bytes", first->leaf_bytes}};
+                             {"leaf_bytes", figure(first->leaf_bytes)},
+                             {"leaves", figure(first->leaves)}};
     processes.push_back(one);
     dma += of(entry, Counter::DmaReadBytes) + of(entry, Counter::DmaWriteBytes);
     copies += of(entry, Counter::CpuCopies);
     copied += of(entry, Counter::CpuCopyBytes);
   }
-  const Json all = {{"processes", processes},
-                    {"summary",
-                     {{"dma_bytes", dma}, {"cpu_copies", copies}, {"cpu_copy_bytes", copied}}}};
+  const Json all = {
+      {"processes", processes},
+      {"summary", {{"dma_bytes", dma}, {"cpu_copies", copies}, {"cpu_copy_bytes", copied}}}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -16,11 +16,19 @@ std::string line_of(int pid, std::string_view program, std::uint64_t factor) {
   nlohmann::json counters;
   for (const trace::CounterInfo& row : trace::kCounters)
     counters[std::string(row.name)] = (static_cast<std::uint64_t>(row.counter) + 1) * factor;
-  const nlohmann::json line = {
-      {"pid", pid}, {"program", program}, {"device", "softhca0"}, {"interface", "lo"},
-      {"pin", "io_uring"}, {"memory", {{"regions", 2}, {"bytes", 8192}}}, {"counters", counters},
-      {"first_region", {{"virtual", "0x7f0012345000"}, {"bus", "0x4a0000001000"}, {"bytes", 4096},
-                        {"pages", 1}, {"leaf_bytes", 4096}}}};
+  const nlohmann::json line = {{"pid", pid},
+                               {"program", program},
+                               {"device", "softhca0"},
+                               {"interface", "lo"},
+                               {"pin", "io_uring"},
+                               {"memory", {{"regions", 2}, {"bytes", 8192}}},
+                               {"counters", counters},
+                               {"first_region",
+                                {{"virtual", "0x7f0012345000"},
+                                 {"bus", "0x4a0000001000"},
+                                 {"bytes", 4096},
+                                 {"pages", 1},
+                                 {"leaves", 1}}}};
   return line.dump();
 }
 
@@ -43,9 +51,10 @@ std::string line_with(const std::string& text, std::string_view words) {
   return "";
 }
 
-constexpr std::string_view kTitles[] = {
-    "Application", "Allocate memory", "Virtual address", "Physical memory", "Register buffer",
-    "Pin", "IOMMU", "NIC DMA engine", "PCIe", "Ethernet", "Summary"};
+constexpr std::string_view kTitles[] = {"Application",     "Allocate memory", "Virtual address",
+                                        "Physical memory", "Register buffer", "Pin",
+                                        "IOMMU",           "NIC DMA engine",  "PCIe",
+                                        "Ethernet",        "Summary"};
 
 TEST(Ledger, ReadsALineAndItsCountersByName) {
   const LedgerEntry entry = entry_of(7, "ib_send_lat", 3);
@@ -55,6 +64,8 @@ TEST(Ledger, ReadsALineAndItsCountersByName) {
   EXPECT_EQ(entry.regions, 2u);
   ASSERT_TRUE(entry.first_region);
   EXPECT_EQ(entry.first_region->bus_address, "0x4a0000001000");
+  EXPECT_EQ(entry.first_region->leaves, 1u);
+  EXPECT_EQ(entry.first_region->leaf_bytes, std::nullopt);
   for (std::size_t c = 0; c < trace::kCounterCount; ++c) EXPECT_EQ(entry.counters[c], (c + 1) * 3);
 }
 
@@ -64,8 +75,9 @@ TEST(Ledger, RefusesWhatIsNoLedgerLine) {
 }
 
 TEST(Ledger, TakesMissingAndOddMembersAsAbsent) {
-  const auto entry = parse_ledger_line(
-      R"({"pid":"x","program":5,"memory":7,"counters":{"doorbells":-1,"dma_reads":1.5,"cqes_written":4}})");
+  const auto entry =
+      parse_ledger_line(R"({"pid":"x","program":5,"memory":7,)"
+                        R"("counters":{"doorbells":-1,"dma_reads":1.5,"cqes_written":4}})");
   ASSERT_TRUE(entry);
   EXPECT_EQ(entry->program, "");
   EXPECT_EQ(entry->counters[static_cast<std::size_t>(trace::Counter::Doorbells)], std::nullopt);

@@ -119,8 +119,8 @@ TEST(ProgramFile, SurvivesAnyContent) {
     for (int n = 0; n < 6; ++n) odd[prng.below(512)] = static_cast<char>(prng.next());
     odd.resize(prng.below(odd.size()));
     const ProgramFile program = classify_program(std::as_bytes(std::span(odd)));
-    EXPECT_EQ(program.kind == ProgramKind::Dynamic, !program.interpreter.empty() &&
-                                                        program.kind != ProgramKind::Script);
+    EXPECT_EQ(program.kind == ProgramKind::Dynamic,
+              !program.interpreter.empty() && program.kind != ProgramKind::Script);
   }
 }
 

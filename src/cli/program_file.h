@@ -22,7 +22,7 @@ enum class ProgramKind : std::uint8_t {
 struct ProgramFile {
   std::filesystem::path path;
   ProgramKind kind = ProgramKind::Other;
-  std::string interpreter;  // of Dynamic (ld.so) and Script
+  std::string interpreter;    // of Dynamic (ld.so) and Script
   bool gains_rights = false;  // setuid or setgid to somebody else: LD_LIBRARY_PATH is ignored
 };
 

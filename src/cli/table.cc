@@ -12,8 +12,8 @@
 namespace softhca::cli {
 namespace {
 
-constexpr std::size_t kGap = 2;           // blanks between columns
-constexpr std::size_t kNarrowest = 16;    // a wrapped column is never narrower
+constexpr std::size_t kGap = 2;         // blanks between columns
+constexpr std::size_t kNarrowest = 16;  // a wrapped column is never narrower
 
 std::string without_trailing_blanks(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
@@ -40,7 +40,8 @@ std::string grouped(std::uint64_t number) {
 }
 
 std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  constexpr std::array<std::string_view, 7> kUnits = {"B",   "KiB", "MiB", "GiB",
+                                                      "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   while (unit + 1 < kUnits.size() && (bytes >> (10 * (unit + 1))) != 0) ++unit;
   const std::uint64_t size = std::uint64_t{1} << (10 * unit);
@@ -79,6 +80,12 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
   return lines;
 }
 
+std::string printable(std::string text) {
+  const auto odd = [](char c) { return c < ' ' || c > '~'; };
+  std::ranges::replace_if(text, odd, '?');
+  return text;
+}
+
 void Table::add_row(std::vector<std::string> cells) {
   ASSERT(cells.size() == columns_.size());
   rows_.push_back(std::move(cells));
@@ -115,9 +122,8 @@ std::string Table::text(const Look& look) const {
     return without_trailing_blanks(out);
   };
 
-  const std::string titles = line([&](std::size_t c) -> const std::string& {
-    return columns_[c].title;
-  });
+  const std::string titles =
+      line([&](std::size_t c) -> const std::string& { return columns_[c].title; });
   std::string out = std::string(indent_, ' ') +
                     toned(titles.substr(std::min(indent_, titles.size())), Tone::Strong, look) +
                     "\n";

@@ -30,6 +30,9 @@ std::string bytes_text(std::uint64_t bytes);
 // starts with `indent` blanks, which count. Ends without a newline.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
 
+// Texts that other programs wrote, with what is not printable ASCII as "?".
+std::string printable(std::string text);
+
 class Table {
  public:
   enum class Align : std::uint8_t { Left, Right };

@@ -49,7 +49,9 @@ void ServiceThread::on_poll(bool empty, Time now) {
     return;
   }
   lease_until_.store((now + kLease).ps, std::memory_order_relaxed);
-  if (armed_.load(std::memory_order_relaxed)) disarm_all();
+  if (!armed_.load(std::memory_order_relaxed)) return;
+  disarm_all();
+  poller_->wake();  // out of its armed sleep, so that it looks again when the lease has lapsed
 }
 
 void ServiceThread::drop_lease() {

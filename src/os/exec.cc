@@ -116,8 +116,8 @@ Result<CaughtOutput, int> run_and_catch(const std::vector<std::string>& argument
   CaughtOutput caught;
   int status = 0;
   const std::int64_t deadline_ms = milliseconds_now() + limit.nanoseconds() / 1'000'000;
-  const bool ended = read_until(out.get(), deadline_ms, caught.text) &&
-                     wait_until(child, deadline_ms, status);
+  const bool ended =
+      read_until(out.get(), deadline_ms, caught.text) && wait_until(child, deadline_ms, status);
   if (!ended) {
     caught.out_of_time = true;
     ::kill(-child, SIGKILL);  // its group: what it started goes too

@@ -19,9 +19,9 @@ using EnvironmentChanges = std::vector<std::pair<std::string, std::string>>;
 int exec_program(const std::vector<std::string>& arguments, const EnvironmentChanges& changes);
 
 struct CaughtOutput {
-  int exit_status{};  // 128 + signal if it was killed by one
+  int exit_status{};   // 128 + signal if it was killed by one
   bool out_of_time{};  // killed by us
-  std::string text;   // standard output and standard error, as they came; at most 1 MiB
+  std::string text;    // standard output and standard error, as they came; at most 1 MiB
 };
 
 // Runs the program in a group of its own, with no standard input, for at most `limit`; then it

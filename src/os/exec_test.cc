@@ -10,7 +10,8 @@ namespace softhca::os {
 namespace {
 
 TEST(Exec, CatchesOutputErrorsAndExitStatus) {
-  const auto caught = run_and_catch({"sh", "-c", "echo out; echo err >&2; exit 3"}, {}, seconds(20));
+  const auto caught =
+      run_and_catch({"sh", "-c", "echo out; echo err >&2; exit 3"}, {}, seconds(20));
   ASSERT_TRUE(caught);
   EXPECT_EQ(caught->text, "out\nerr\n");
   EXPECT_EQ(caught->exit_status, 3);

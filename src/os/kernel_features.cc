@@ -21,8 +21,8 @@
 namespace softhca::os {
 namespace {
 
-constexpr unsigned kCapIpcLock = 14;      // linux/capability.h
-constexpr int kMadvPopulateWrite = 23;    // Linux 5.14; newer than some libc headers
+constexpr unsigned kCapIpcLock = 14;    // linux/capability.h
+constexpr int kMadvPopulateWrite = 23;  // Linux 5.14; newer than some libc headers
 constexpr std::uint64_t kFirstPidNamespace = 0xEFFFFFFC;  // PROC_PID_INIT_INO, fixed by the kernel
 
 Attempt attempt(long answer) { return {answer < 0 ? errno : 0}; }

@@ -24,7 +24,8 @@ TEST(KernelFeatures, SaysWhyAnAttemptFailed) {
 }
 
 TEST(KernelFeatures, ReadsCapabilitiesBitByBit) {
-  constexpr std::string_view kStatus = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t0000000000004000\n";
+  constexpr std::string_view kStatus =
+      "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t0000000000004000\n";
   EXPECT_TRUE(capability_in(kStatus, 14));
   EXPECT_FALSE(capability_in(kStatus, 13));
   EXPECT_FALSE(capability_in(kStatus, 64));

@@ -107,8 +107,8 @@ std::vector<OpenFile> open_files(Pid pid) {
   const std::string directory = proc_path(pid, "fd");
   for (const int fd : numbered_entries<int>(directory)) {
     std::array<char, 4096> target{};
-    const ssize_t size = ::readlink((directory + "/" + std::to_string(fd)).c_str(), target.data(),
-                                    target.size());
+    const ssize_t size =
+        ::readlink((directory + "/" + std::to_string(fd)).c_str(), target.data(), target.size());
     if (size > 0) files.push_back({fd, std::string(target.data(), static_cast<std::size_t>(size))});
   }
   return files;

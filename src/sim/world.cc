@@ -61,18 +61,25 @@ World::~World() = default;
 
 std::uint64_t World::journal_hash() const { return journal_ ? journal_->hash() : 0; }
 
-bool World::step() {
-  // As long as anything is due at this instant.
+// Everything that is due at this instant. True if there was anything.
+bool World::run_instant() {
+  bool any = false;
   for (int turn = 0;; ++turn) {
     ASSERT(turn < kTurnsAtMost);
     bool worked = false;
     for (const auto& host : hosts_) worked |= host->engine().progress(now_);
-    if (!worked) break;
+    if (!worked) return any;
+    any = true;
   }
+}
+
+bool World::step() {
+  if (run_instant()) return true;
   Time next = network_->next_arrival();
   for (const auto& host : hosts_) next = earlier(next, host->engine().next_deadline());
   if (next == Time::never()) return false;
   now_ = later(next, now_ + picoseconds(1));
+  run_instant();
   return true;
 }
 

@@ -42,12 +42,15 @@ class World {
   std::uint64_t journal_hash() const;
   const trace::Journal* journal() const { return journal_.get(); }
 
-  // Lets every host do what is due, then moves the clock to the next event. False if there is none.
+  // Lets every host do what is due now; if nothing is, moves the clock to the next event first.
+  // False if there is none.
   bool step();
   // Steps until `done` holds; false if nothing is left to happen, or `limit` has passed.
   bool run_until(const std::function<bool()>& done, Duration limit);
 
  private:
+  bool run_instant();
+
   Time now_{};
   std::unique_ptr<trace::Journal> journal_;
   std::unique_ptr<link::SimNetwork> network_;

@@ -47,12 +47,12 @@ class Endpoint {
     qp = ibv_create_qp(pd, &wanted);
   }
   ~Endpoint() {
-    if (qp != nullptr) EXPECT_EQ(ibv_destroy_qp(qp), 0);
-    if (mr != nullptr) EXPECT_EQ(ibv_dereg_mr(mr), 0);
-    if (cq != nullptr) EXPECT_EQ(ibv_destroy_cq(cq), 0);
-    if (channel != nullptr) EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
-    if (pd != nullptr) EXPECT_EQ(ibv_dealloc_pd(pd), 0);
-    if (context != nullptr) EXPECT_EQ(ibv_close_device(context), 0);
+    EXPECT_TRUE(qp == nullptr || ibv_destroy_qp(qp) == 0);
+    EXPECT_TRUE(mr == nullptr || ibv_dereg_mr(mr) == 0);
+    EXPECT_TRUE(cq == nullptr || ibv_destroy_cq(cq) == 0);
+    EXPECT_TRUE(channel == nullptr || ibv_destroy_comp_channel(channel) == 0);
+    EXPECT_TRUE(pd == nullptr || ibv_dealloc_pd(pd) == 0);
+    EXPECT_TRUE(context == nullptr || ibv_close_device(context) == 0);
   }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;

@@ -18,8 +18,8 @@ class Memory : public ::testing::Test {
     ASSERT_NE(pd, nullptr);
   }
   void TearDown() override {
-    if (pd != nullptr) EXPECT_EQ(ibv_dealloc_pd(pd), 0);
-    if (context != nullptr) EXPECT_EQ(ibv_close_device(context), 0);
+    EXPECT_TRUE(pd == nullptr || ibv_dealloc_pd(pd) == 0);
+    EXPECT_TRUE(context == nullptr || ibv_close_device(context) == 0);
   }
   int errno_of_registration(void* start, std::size_t length, int access) {
     errno = 0;
