@@ -47,11 +47,11 @@ TEST_F(AppendFileTest, WritesItsHeadIntoAnEmptyFile) {
 }
 
 TEST_F(AppendFileTest, KeepsRecordsOfSeveralProcessesWhole) {
-  constexpr int kProcesses = 4;
+  constexpr int kWriters = 4;
   constexpr int kRecords = 200;
-  std::array<pid_t, kProcesses> children{};
+  std::array<pid_t, kWriters> children{};
   const std::string head = "HEAD";
-  for (int i = 0; i < kProcesses; ++i) {
+  for (int i = 0; i < kWriters; ++i) {
     children[static_cast<std::size_t>(i)] = fork();
     if (children[static_cast<std::size_t>(i)] == 0) {
       auto file = AppendFile::open(path_, bytes(head));
@@ -67,7 +67,7 @@ TEST_F(AppendFileTest, KeepsRecordsOfSeveralProcessesWhole) {
     EXPECT_EQ(status, 0);
   }
   const std::string all = content();
-  ASSERT_EQ(all.size(), 4u + kProcesses * kRecords * 1000u);
+  ASSERT_EQ(all.size(), 4u + kWriters * kRecords * 1000u);
   EXPECT_TRUE(all.starts_with("HEAD"));
   for (std::size_t at = 4; at < all.size(); at += 1000)
     ASSERT_EQ(all.substr(at, 1000), std::string(1000, all[at]));

@@ -73,21 +73,30 @@ bool World::run_instant() {
   }
 }
 
-bool World::step() {
-  if (run_instant()) return true;
+Time World::next_event() const {
   Time next = network_->next_arrival();
   for (const auto& host : hosts_) next = earlier(next, host->engine().next_deadline());
-  if (next == Time::never()) return false;
-  now_ = later(next, now_ + picoseconds(1));
+  return next == Time::never() ? next : later(next, now_ + picoseconds(1));
+}
+
+bool World::step_until(Time end) {
+  if (run_instant()) return true;
+  const Time next = next_event();
+  if (next == Time::never() || next > end) {
+    if (end != Time::never()) now_ = end;
+    return false;
+  }
+  now_ = next;
   run_instant();
   return true;
 }
 
+bool World::step() { return step_until(Time::never()); }
+
 bool World::run_until(const std::function<bool()>& done, Duration limit) {
   const Time end = now_ + limit;
-  while (!done()) {
-    if (now_ > end || !step()) return done();
-  }
+  while (!done())
+    if (!step_until(end)) return done();
   return true;
 }
 

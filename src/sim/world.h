@@ -45,11 +45,14 @@ class World {
   // Lets every host do what is due now; if nothing is, moves the clock to the next event first.
   // False if there is none.
   bool step();
-  // Steps until `done` holds; false if nothing is left to happen, or `limit` has passed.
+  // Steps until `done` holds; false if nothing is left to happen before `limit` has passed. The
+  // clock then stands at the limit.
   bool run_until(const std::function<bool()>& done, Duration limit);
 
  private:
   bool run_instant();
+  Time next_event() const;
+  bool step_until(Time end);
 
   Time now_{};
   std::unique_ptr<trace::Journal> journal_;
