@@ -139,17 +139,17 @@ void Device::after_work(Slot& slot, Time now) {
     while (const auto pending = qp.poll_completion(now)) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed = status != Status::Success && status != Status::Flushed;
-      if (qp.ready_at() > now) later_.push_back({qp.ready_at(), *pending});
+      if (qp.ready_at() > now) defer({qp.ready_at(), *pending});
       else write_cqe(*pending, now);
       if (failed && qp.state() != QpState::Error) {
-        on_failure(slot, {.id = static_cast<ReasonId>(pending->cqe.reason), .object = qp.context().qpn.value});
+        on_failure(slot, qp.last_reason(), now);
         qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
       }
     }
   };
   drain();
   if (const auto failure = qp.poll_failure()) {
-    on_failure(slot, failure->reason);
+    on_failure(slot, failure->reason, now);
     if (qp.state() != QpState::Error) qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
     drain();
     using transport::ResponderEvent;
@@ -176,8 +176,8 @@ void Device::publish(Slot& slot) {
   store(record.receive_done, qp.receive_done());
 }
 
-void Device::on_failure(Slot& slot, const trace::Reason& reason) {
-  tracer_.emit(reason, Time{0});
+void Device::on_failure(Slot& slot, const trace::Reason& reason, Time now) {
+  tracer_.emit(reason, now);
   if (slot.failure_told || reason.id == ReasonId::Flushed) return;
   slot.failure_told = true;
   if (on_failure_) on_failure_(slot.qp->context().qpn, reason);
@@ -203,7 +203,7 @@ void Device::fail_cq(CompletionQueue& cq, Time now) {
     const QpContext& context = slot.qp->context();
     if (context.send_cqn != cq.cqn() && context.receive_cqn != cq.cqn()) continue;
     if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) continue;
-    on_failure(slot, {.id = ReasonId::CqOverrun, .object = cq.cqn()});
+    on_failure(slot, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
     slot.qp->enter_error(Status::Flushed, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
     raise_event(EqeKind::QpFatal, context.qpn.value, ReasonId::CqOverrun, now);
     activate(slot);
@@ -217,6 +217,10 @@ void Device::raise_event(EqeKind kind, std::uint32_t object, ReasonId reason, Ti
   tracer_.count(Counter::EqesWritten);
   tracer_.emit(EventKind::Eqe, now, object, static_cast<std::uint64_t>(kind));
   interrupts_.interrupt(0, now);
+}
+
+void Device::defer(const Later& what) {
+  later_.insert(std::ranges::upper_bound(later_, what.at, {}, &Later::at), what);
 }
 
 void Device::run_deferred(Time now) {

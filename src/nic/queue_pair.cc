@@ -321,6 +321,7 @@ std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
 }
 
 PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) {
+  if (done.status != Status::Success && done.status != Status::Flushed) last_reason_ = done.reason;
   const SendWqe& wqe = fetched(done.work).wqe;
   Cqe cqe;
   cqe.cookie = wqe.cookie;
@@ -337,7 +338,8 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
   return {context_.send_cqn, cqe};
 }
 
-PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) const {
+PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) {
+  if (done.status != Status::Success) last_reason_ = done.reason;
   Cqe cqe;
   cqe.cookie = receive_.cookie;
   cqe.qpn = context_.qpn.value;

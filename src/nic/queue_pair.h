@@ -82,6 +82,8 @@ class QueuePair final : public transport::MemoryPort {
   Time next_deadline() const;
   // Latest ready_at of the memory accesses made so far; nothing it emits is visible before.
   Time ready_at() const { return ready_at_; }
+  // Of the last completion that failed, with its particulars; a CQE carries only its number.
+  const trace::Reason& last_reason() const { return last_reason_; }
 
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
@@ -123,7 +125,7 @@ class QueuePair final : public transport::MemoryPort {
   pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes, Move&& move);
   void note(const pcie::Outcome& outcome) { ready_at_ = later(ready_at_, outcome.ready_at); }
   PendingCqe send_cqe(const transport::SendCompletion& done, Time now);
-  PendingCqe receive_cqe(const transport::ReceiveCompletion& done, Time now) const;
+  PendingCqe receive_cqe(const transport::ReceiveCompletion& done, Time now);
 
   QpContext context_;
   HostMemory& memory_;
@@ -145,6 +147,7 @@ class QueuePair final : public transport::MemoryPort {
   ConstBytes payload_;                       // of the packet in hand
   Time now_{};                               // of the call in hand
   Time ready_at_{};
+  trace::Reason last_reason_{};
 };
 
 }  // namespace softhca::nic

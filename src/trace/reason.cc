@@ -189,14 +189,14 @@ std::string_view checker_name(Checker checker) {
 std::string reason_text(const Reason& reason) {
   const ReasonInfo* row = find_reason(reason.id);
   if (row == nullptr) return fmt::format("reason {}", static_cast<unsigned>(reason.id));
-  std::string text = fmt::format("{} ({}, {}): {}", row->name, static_cast<unsigned>(reason.id),
+  std::string text = fmt::format("{} (reason {}, {}): {}", row->name, static_cast<unsigned>(reason.id),
                                  checker_name(row->checker), row->rule);
-  if (reason.object != 0) text += fmt::format(" [{:#x}]", reason.object);
-  if (reason.address != 0 || reason.length != 0)
-    text += fmt::format(" asked {:#x} +{}", reason.address, reason.length);
-  if (reason.high != 0) text += fmt::format(" allowed {:#x}..{:#x}", reason.low, reason.high);
-  text += fmt::format(" | {}", row->remedy);
-  return text;
+  if (reason.object != 0) text += fmt::format(" Object {:#x}.", reason.object);
+  if (reason.address != 0) text += fmt::format(" Asked for {:#x}, {} bytes.", reason.address, reason.length);
+  else if (reason.length != 0) text += fmt::format(" Asked for {}.", reason.length);
+  if (reason.low != 0) text += fmt::format(" Allowed {:#x} to {:#x}.", reason.low, reason.high);
+  else if (reason.high != 0) text += fmt::format(" Limit {}.", reason.high);
+  return text + " Remedy: " + std::string(row->remedy);
 }
 
 }  // namespace softhca::trace
