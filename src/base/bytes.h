@@ -19,10 +19,14 @@ static_assert(std::endian::native == std::endian::little, "records are written a
 
 template <class T>
 constexpr T byte_swapped(T v) {
-  if constexpr (sizeof(T) == 1) return v;
-  else if constexpr (sizeof(T) == 2) return static_cast<T>(__builtin_bswap16(v));
-  else if constexpr (sizeof(T) == 4) return static_cast<T>(__builtin_bswap32(v));
-  else return static_cast<T>(__builtin_bswap64(v));
+  if constexpr (sizeof(T) == 1)
+    return v;
+  else if constexpr (sizeof(T) == 2)
+    return static_cast<T>(__builtin_bswap16(v));
+  else if constexpr (sizeof(T) == 4)
+    return static_cast<T>(__builtin_bswap32(v));
+  else
+    return static_cast<T>(__builtin_bswap64(v));
 }
 
 template <class T>

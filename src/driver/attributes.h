@@ -21,8 +21,15 @@ namespace softhca::driver {
 
 // As ibv_access_flags. Optional bits (0x3ff00000) are accepted and ignored.
 enum class Access : std::uint32_t {
-  LocalWrite = 1, RemoteWrite = 2, RemoteRead = 4, RemoteAtomic = 8, MwBind = 16,
-  ZeroBased = 32, OnDemand = 64, HugeTlb = 128, RelaxedOrdering = 1u << 20,
+  LocalWrite = 1,
+  RemoteWrite = 2,
+  RemoteRead = 4,
+  RemoteAtomic = 8,
+  MwBind = 16,
+  ZeroBased = 32,
+  OnDemand = 64,
+  HugeTlb = 128,
+  RelaxedOrdering = 1u << 20,
 };
 using AccessFlags = Flags<Access>;
 
@@ -36,7 +43,7 @@ struct PortAttributes {
   std::uint32_t gid_table_length{};
   std::uint64_t speed_mbps{};  // 0: unknown
   std::uint32_t max_message_bytes{};
-  trace::Reason down{};        // why, if Down
+  trace::Reason down{};  // why, if Down
 };
 
 struct GidEntry {
@@ -46,8 +53,8 @@ struct GidEntry {
 
 // A device of this host, opened or not.
 struct DeviceDescription {
-  std::string name;         // "softhca0"
-  std::string interface;    // "eth0"
+  std::string name;       // "softhca0"
+  std::string interface;  // "eth0"
   std::uint32_t interface_index{};
   std::uint32_t ordinal{};  // position in the list, from 0
   std::uint64_t guid{};     // stable, not 0; as a number, most significant byte first
@@ -70,7 +77,12 @@ struct Sge {
   std::uint32_t lkey{};
 };
 
-enum class SendFlag : std::uint8_t { Fence = 1, Signaled = 2, Solicited = 4, Inline = 8 };  // ibv_send_flags
+enum class SendFlag : std::uint8_t {
+  Fence = 1,
+  Signaled = 2,
+  Solicited = 4,
+  Inline = 8
+};  // ibv_send_flags
 using SendFlags = Flags<SendFlag>;
 
 struct SendRequest {
@@ -90,7 +102,11 @@ struct ReceiveRequest {
 
 // As ibv_wc_opcode.
 enum class CompletionOpcode : std::uint8_t {
-  Send = 0, RdmaWrite = 1, RdmaRead = 2, Receive = 128, ReceiveRdmaWithImmediate = 129,
+  Send = 0,
+  RdmaWrite = 1,
+  RdmaRead = 2,
+  Receive = 128,
+  ReceiveRdmaWithImmediate = 129,
 };
 
 // One completion. On an error only wr_id, status, qpn and reason mean anything; the rest is 0.
@@ -107,8 +123,15 @@ struct Completion {
 
 // As ibv_event_type.
 enum class AsyncEventType : std::uint8_t {
-  CqError = 0, QpFatal = 1, QpRequestError = 2, QpAccessError = 3, CommunicationEstablished = 4,
-  SqDrained = 5, DeviceFatal = 8, PortActive = 9, PortError = 10,
+  CqError = 0,
+  QpFatal = 1,
+  QpRequestError = 2,
+  QpAccessError = 3,
+  CommunicationEstablished = 4,
+  SqDrained = 5,
+  DeviceFatal = 8,
+  PortActive = 9,
+  PortError = 10,
 };
 
 struct QueueCapacity {

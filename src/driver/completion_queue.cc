@@ -25,8 +25,14 @@ Cqe load_cqe(Bytes slot) {
 
 Completion completion_of(const Cqe& cqe) {
   const auto status = static_cast<transport::Status>(cqe.status);
-  Completion out{.wr_id = cqe.cookie, .status = status, .opcode = {}, .with_immediate = false,
-                 .reason = static_cast<trace::ReasonId>(cqe.reason), .qpn = {cqe.qpn}, .byte_count = 0, .immediate = 0};
+  Completion out{.wr_id = cqe.cookie,
+                 .status = status,
+                 .opcode = {},
+                 .with_immediate = false,
+                 .reason = static_cast<trace::ReasonId>(cqe.reason),
+                 .qpn = {cqe.qpn},
+                 .byte_count = 0,
+                 .immediate = 0};
   if (status != transport::Status::Success) return out;  // C30: nothing else means anything
   out.opcode = static_cast<CompletionOpcode>(cqe.kind);
   out.with_immediate = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Immediate)) != 0;
@@ -59,7 +65,8 @@ std::size_t CompletionQueue::poll(std::span<Completion> out) {
   }
   next_.store(at, std::memory_order_relaxed);
   // The doorbell record: the device may use the slots again.
-  auto* record = reinterpret_cast<std::uint64_t*>(ring_.bytes().data() + std::size_t{capacity_} * sizeof(Cqe));
+  auto* record =
+      reinterpret_cast<std::uint64_t*>(ring_.bytes().data() + std::size_t{capacity_} * sizeof(Cqe));
   std::atomic_ref<std::uint64_t>(*record).store(at, std::memory_order_release);
   return count;
 }

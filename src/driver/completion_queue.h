@@ -38,8 +38,8 @@ class CompletionQueue {
   std::uint32_t cqn_;
   std::uint32_t capacity_;
   RingMemory ring_;
-  EventSink* events_;               // null: nobody
-  std::mutex consumer_;             // among threads that poll
+  EventSink* events_;                   // null: nobody
+  std::mutex consumer_;                 // among threads that poll
   std::atomic<std::uint64_t> next_{0};  // entries ever taken off; written under consumer_
 };
 

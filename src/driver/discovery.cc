@@ -21,7 +21,8 @@ wire::Gid gid_of(const os::IpAddress& address) {
 }
 
 std::uint64_t fnv(std::uint64_t hash, const void* bytes, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
+  for (std::size_t i = 0; i < count; ++i)
+    hash = (hash ^ static_cast<const unsigned char*>(bytes)[i]) * 0x100000001b3u;
   return hash;
 }
 
@@ -31,7 +32,8 @@ std::uint64_t guid_of(const os::Interface& interface) {
   const bool has_mac = std::ranges::any_of(mac, [](std::uint8_t b) { return b != 0; });
   if (has_mac) {
     std::uint64_t guid = 0;
-    for (const std::uint8_t b : {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
+    for (const std::uint8_t b : {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2],
+                                 std::uint8_t{0xff}, std::uint8_t{0xfe}, mac[3], mac[4], mac[5]})
       guid = guid << 8 | b;
     return guid;
   }
@@ -41,8 +43,8 @@ std::uint64_t guid_of(const os::Interface& interface) {
 }
 
 bool is_usable(const os::InterfaceAddress& a, bool loopback) {
-  return a.scope == os::AddressScope::Global || a.scope == os::AddressScope::Site || a.scope == os::AddressScope::Link ||
-         (loopback && a.scope == os::AddressScope::Host);
+  return a.scope == os::AddressScope::Global || a.scope == os::AddressScope::Site ||
+         a.scope == os::AddressScope::Link || (loopback && a.scope == os::AddressScope::Host);
 }
 
 bool has_global(const os::Interface& interface) {
@@ -56,7 +58,9 @@ std::vector<GidEntry> gids_of(const os::Interface& interface) {
   std::vector<wire::Gid> gids;
   for (const os::InterfaceAddress& a : interface.addresses)
     if (is_usable(a, interface.loopback)) gids.push_back(gid_of(a.address));
-  std::ranges::stable_sort(gids, {}, [](const wire::Gid& g) { return g.is_ipv4() ? 0 : g.is_link_local() ? 2 : 1; });
+  std::ranges::stable_sort(gids, {}, [](const wire::Gid& g) {
+    return g.is_ipv4() ? 0 : g.is_link_local() ? 2 : 1;
+  });
   std::vector<GidEntry> table;
   for (const wire::Gid& gid : gids) {
     if (table.size() + 1 == nic::kGidTableLength) break;  // at least one slot stays empty
@@ -66,9 +70,14 @@ std::vector<GidEntry> gids_of(const os::Interface& interface) {
 }
 
 PortAttributes port_of(const os::Interface& interface, bool has_gid) {
-  PortAttributes port{.state = PortState::Active, .max_mtu = 4096, .active_mtu = largest_path_mtu(interface.mtu),
-                      .interface_mtu = interface.mtu, .gid_table_length = nic::kGidTableLength,
-                      .speed_mbps = interface.speed_mbps.value_or(0), .max_message_bytes = nic::kMaxMessageBytes, .down = {}};
+  PortAttributes port{.state = PortState::Active,
+                      .max_mtu = 4096,
+                      .active_mtu = largest_path_mtu(interface.mtu),
+                      .interface_mtu = interface.mtu,
+                      .gid_table_length = nic::kGidTableLength,
+                      .speed_mbps = interface.speed_mbps.value_or(0),
+                      .max_message_bytes = nic::kMaxMessageBytes,
+                      .down = {}};
   const bool works = interface.up && (interface.running || interface.loopback) && has_gid;
   if (works) return port;
   port.state = PortState::Down;
@@ -106,9 +115,12 @@ std::vector<DeviceDescription> list_devices() {
   if (!interfaces) return {};
   const std::optional<std::string> named = os::env_text("SOFTHCA_NETDEV");
   std::vector<DeviceDescription> devices;
-  const auto add = [&](const os::Interface& i) { devices.push_back(describe(i, static_cast<std::uint32_t>(devices.size()))); };
+  const auto add = [&](const os::Interface& i) {
+    devices.push_back(describe(i, static_cast<std::uint32_t>(devices.size())));
+  };
   for (const os::Interface& i : *interfaces)
-    if (named ? is_named(*named, i.name) : i.up && !i.loopback && !i.is_bridge() && has_global(i)) add(i);
+    if (named ? is_named(*named, i.name) : i.up && !i.loopback && !i.is_bridge() && has_global(i))
+      add(i);
   if (devices.empty() && !named)
     for (const os::Interface& i : *interfaces)
       if (i.loopback) add(i);

@@ -14,8 +14,13 @@ using transport::QpState;
 
 EngineState::EngineState(const EngineParts& p)
     : parts(p),
-      device({.memory = p.port, .interrupts = p.port, .link = p.link, .tracer = p.tracer, .tables = p.tables,
-              .first_qpn = p.first_qpn, .qpn_start = static_cast<std::uint32_t>(p.seed >> 16)}),
+      device({.memory = p.port,
+              .interrupts = p.port,
+              .link = p.link,
+              .tracer = p.tracer,
+              .tables = p.tables,
+              .first_qpn = p.first_qpn,
+              .qpn_start = static_cast<std::uint32_t>(p.seed >> 16)}),
       registrations(parts, device.keys()),
       pds(1, nic::kMaxPds) {
   parts.config.set_bus_master(true);
@@ -27,7 +32,8 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
   ASSERT(ring);
   s.event_ring = std::move(*ring);
   s.device.set_event_queue({s.event_ring.bus(), kEventSlots});
-  s.parts.port.set_interrupt_sink([&s](std::uint32_t, Time arrives_at) { s.on_interrupt(arrives_at, arrives_at); });
+  s.parts.port.set_interrupt_sink(
+      [&s](std::uint32_t, Time arrives_at) { s.on_interrupt(arrives_at, arrives_at); });
   s.device.set_failure_listener([&s](wire::Qpn qpn, const Reason& reason) {
     s.tell("queue pair " + std::to_string(qpn.value), reason);
   });
@@ -39,29 +45,36 @@ Engine::~Engine() {
 }
 
 void EngineState::on_interrupt(Time arrives_at, Time now) {
-  if (arrives_at <= now) read_events();
-  else interrupts.push_back(arrives_at);
+  if (arrives_at <= now)
+    read_events();
+  else
+    interrupts.push_back(arrives_at);
 }
 
 // The interrupt routine: reads the event ring as far as it is filled.
 void EngineState::read_events() {
   for (;; ++events_read) {
-    const auto eqe = load_le<nic::Eqe>(event_ring.bytes(), events_read % kEventSlots * sizeof(nic::Eqe));
+    const auto eqe =
+        load_le<nic::Eqe>(event_ring.bytes(), events_read % kEventSlots * sizeof(nic::Eqe));
     if (eqe.lap != static_cast<std::uint32_t>(1 + events_read / kEventSlots)) return;
     const auto reason = Reason{.id = static_cast<ReasonId>(eqe.reason), .object = eqe.object};
     const auto kind = static_cast<nic::EqeKind>(eqe.kind);
     if (kind == nic::EqeKind::Completion || kind == nic::EqeKind::CqError) {
       const auto cq = cqs.find(eqe.object);
       if (cq == cqs.end() || cq->second->events() == nullptr) continue;
-      if (kind == nic::EqeKind::Completion) cq->second->events()->completion_event(*cq->second);
-      else cq->second->events()->async_event(AsyncEventType::CqError, nullptr, cq->second.get(), reason);
+      if (kind == nic::EqeKind::Completion)
+        cq->second->events()->completion_event(*cq->second);
+      else
+        cq->second->events()->async_event(AsyncEventType::CqError, nullptr, cq->second.get(),
+                                          reason);
       continue;
     }
     const auto qp = qps.find(eqe.object);
     if (qp == qps.end() || qp->second->events() == nullptr) continue;
-    const AsyncEventType type = kind == nic::EqeKind::QpAccessError    ? AsyncEventType::QpAccessError
-                                : kind == nic::EqeKind::QpRequestError ? AsyncEventType::QpRequestError
-                                                                       : AsyncEventType::QpFatal;
+    const AsyncEventType type = kind == nic::EqeKind::QpAccessError ? AsyncEventType::QpAccessError
+                                : kind == nic::EqeKind::QpRequestError
+                                    ? AsyncEventType::QpRequestError
+                                    : AsyncEventType::QpFatal;
     qp->second->events()->async_event(type, qp->second.get(), nullptr, reason);
   }
 }
@@ -75,15 +88,17 @@ Result<std::uint32_t, Reason> Engine::alloc_pd() {
 
 Result<void, Reason> Engine::dealloc_pd(std::uint32_t pd) {
   EngineState& s = *state_;
-  const bool busy = s.registrations.uses_pd(pd) ||
-                    std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; });
+  const bool busy =
+      s.registrations.uses_pd(pd) ||
+      std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = pd};
   if (s.pds_in_use.erase(pd) != 0) s.pds.give_back(pd);
   return {};
 }
 
-Result<Region, Reason> Engine::register_memory(std::uint32_t pd, VirtAddr start, std::uint64_t length,
-                                               WireAddr io_address, AccessFlags access, Time now) {
+Result<Region, Reason> Engine::register_memory(std::uint32_t pd, VirtAddr start,
+                                               std::uint64_t length, WireAddr io_address,
+                                               AccessFlags access, Time now) {
   auto region = state_->registrations.add({pd, {start, length}, io_address, access}, now);
   if (!region) {
     state_->parts.tracer.emit(region.error(), now);
@@ -96,15 +111,20 @@ Result<void, Reason> Engine::deregister_memory(wire::Key key, Time now) {
   return state_->registrations.remove(key, now);
 }
 
-std::optional<Engine::RegionExample> Engine::first_region() const { return state_->registrations.first(); }
+std::optional<Engine::RegionExample> Engine::first_region() const {
+  return state_->registrations.first();
+}
 
-Result<CompletionQueue*, Reason> Engine::create_cq(std::uint32_t entries, EventSink* events, Time now) {
+Result<CompletionQueue*, Reason> Engine::create_cq(std::uint32_t entries, EventSink* events,
+                                                   Time now) {
   EngineState& s = *state_;
   if (entries == 0 || entries > nic::kMaxCqes)
     return Reason{.id = ReasonId::AttributeOutOfRange, .length = entries, .high = nic::kMaxCqes};
-  if (s.cqs.size() >= nic::kMaxCqs) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxCqs};
+  if (s.cqs.size() >= nic::kMaxCqs)
+    return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxCqs};
   const std::uint32_t slots = std::bit_ceil(entries);
-  auto ring = s.registrations.add_ring(std::uint64_t{slots} * sizeof(nic::Cqe) + nic::kCqDoorbellRecordBytes, now);
+  auto ring = s.registrations.add_ring(
+      std::uint64_t{slots} * sizeof(nic::Cqe) + nic::kCqDoorbellRecordBytes, now);
   if (!ring) return ring.error();
   const std::uint32_t cqn = s.device.take_cqn();
   s.device.create_cq(cqn, {ring->bus(), slots});
@@ -127,12 +147,14 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
 }
 
 void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
-  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::ArmCq, cq.cqn()), solicited_only ? 2 : 1, now);
+  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::ArmCq, cq.cqn()),
+                            solicited_only ? 2 : 1, now);
 }
 
 bool Engine::progress(Time now) {
   EngineState& s = *state_;
-  if (!s.interrupts.empty() && std::erase_if(s.interrupts, [&](Time at) { return at <= now; }) != 0) s.read_events();
+  if (!s.interrupts.empty() && std::erase_if(s.interrupts, [&](Time at) { return at <= now; }) != 0)
+    s.read_events();
   return s.device.progress(now);
 }
 
@@ -154,12 +176,15 @@ void Engine::stop(const Reason& why, Time now) {
   if (s.stopped) return;
   s.stopped = true;
   s.device.stop(why, now);
-  for (EventSink* sink : s.sinks) sink->async_event(AsyncEventType::DeviceFatal, nullptr, nullptr, why);
+  for (EventSink* sink : s.sinks)
+    sink->async_event(AsyncEventType::DeviceFatal, nullptr, nullptr, why);
 }
 bool Engine::stopped() const { return state_->stopped; }
 
 void Engine::add_sink(EventSink& sink) { state_->sinks.push_back(&sink); }
 void Engine::remove_sink(EventSink& sink) { std::erase(state_->sinks, &sink); }
-void Engine::set_reason_listener(ReasonListener listener) { state_->listener = std::move(listener); }
+void Engine::set_reason_listener(ReasonListener listener) {
+  state_->listener = std::move(listener);
+}
 
 }  // namespace softhca::driver

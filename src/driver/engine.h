@@ -75,7 +75,8 @@ class Engine {
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
 
   // Posts one work request and rings the doorbell when `more` is false.
-  // FAILS WITH QueueFull, QpNotReady, TooManySges, InlineTooLong, MessageTooLong, OpcodeNotSupported
+  // FAILS WITH QueueFull, QpNotReady, TooManySges, InlineTooLong, MessageTooLong,
+  // OpcodeNotSupported
   Result<void, trace::Reason> post_send(QueuePair& qp, const SendRequest& request, bool more,
                                         Time now);
   Result<void, trace::Reason> post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
@@ -97,7 +98,7 @@ class Engine {
   // Stops the device as a broken one would: every queue pair to ERR, DeviceFatal to every sink.
   void stop(const trace::Reason& why, Time now);
   bool stopped() const;
-  void add_sink(EventSink& sink);     // hears device and port events
+  void add_sink(EventSink& sink);  // hears device and port events
   void remove_sink(EventSink& sink);
 
   // Every reason that is a first cause goes here too (live: one line on stderr).

@@ -62,23 +62,29 @@ Reason check_ranges(const QpAttributes& a, transport::QpAttributeMask mask) {
   };
   for (const Bound& b : bounds)
     if (mask.has(b.attribute) && (b.value < b.low || b.value > b.high))
-      return {.id = ReasonId::AttributeOutOfRange, .object = static_cast<std::uint32_t>(b.attribute), .length = b.value,
-              .low = b.low, .high = b.high};
+      return {.id = ReasonId::AttributeOutOfRange,
+              .object = static_cast<std::uint32_t>(b.attribute),
+              .length = b.value,
+              .low = b.low,
+              .high = b.high};
   return {};
 }
 
 Reason check_address(const transport::AddressVector& address, std::span<const GidEntry> gids) {
   if (!address.is_global) return {.id = ReasonId::NoGrh};
   const auto source = std::ranges::find(gids, address.source_gid_index, &GidEntry::index);
-  if (source == gids.end()) return {.id = ReasonId::GidIndexUnset, .object = address.source_gid_index};
+  if (source == gids.end())
+    return {.id = ReasonId::GidIndexUnset, .object = address.source_gid_index};
   if (address.destination.is_zero()) return {.id = ReasonId::DestinationGidZero};
-  if (address.destination.is_ipv4() != source->gid.is_ipv4()) return {.id = ReasonId::GidFamilyDiffers, .object = address.source_gid_index};
+  if (address.destination.is_ipv4() != source->gid.is_ipv4())
+    return {.id = ReasonId::GidFamilyDiffers, .object = address.source_gid_index};
   return {};
 }
 
 }  // namespace
 
-Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted, transport::QpAttributeMask mask, Time now) {
+Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted,
+                                       transport::QpAttributeMask mask, Time now) {
   EngineState& s = *state_;
   const auto refuse = [&](const Reason& reason) {
     s.parts.tracer.emit(reason, now);
@@ -96,7 +102,8 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
   if (mask.has(QpAttribute::AddressVector)) {
     if (const Reason bad = check_address(next.address, s.gids)) return refuse(bad);
     if (next.path_mtu_bytes > s.port.active_mtu)
-      return refuse({.id = ReasonId::MtuTooLarge, .length = next.path_mtu_bytes, .high = s.port.active_mtu});
+      return refuse(
+          {.id = ReasonId::MtuTooLarge, .length = next.path_mtu_bytes, .high = s.port.active_mtu});
     path.source = std::ranges::find(s.gids, next.address.source_gid_index, &GidEntry::index)->gid;
     path.destination = next.address.destination;
     path.hop_limit = next.address.hop_limit == 0 ? 64 : next.address.hop_limit;

@@ -32,7 +32,8 @@ struct EngineParts {
   std::uint64_t seed{};
   bool scatter{};  // map 4 KiB leaves in permuted order
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
-  std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)> open_path;
+  std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
+      open_path;
 };
 
 }  // namespace softhca::driver

@@ -19,14 +19,17 @@ using transport::WorkOpcode;
 
 namespace {
 
-constexpr std::uint32_t round_up(std::uint32_t n, std::uint32_t to) { return (n + to - 1) / to * to; }
+constexpr std::uint32_t round_up(std::uint32_t n, std::uint32_t to) {
+  return (n + to - 1) / to * to;
+}
 
 Reason check_capacity(const QueueCapacity& c) {
   const auto over = [](std::uint32_t asked, std::uint32_t limit) {
     return Reason{.id = ReasonId::LimitExceeded, .length = asked, .high = limit};
   };
   if (c.send_requests > nic::kMaxQueueEntries) return over(c.send_requests, nic::kMaxQueueEntries);
-  if (c.receive_requests > nic::kMaxQueueEntries) return over(c.receive_requests, nic::kMaxQueueEntries);
+  if (c.receive_requests > nic::kMaxQueueEntries)
+    return over(c.receive_requests, nic::kMaxQueueEntries);
   if (c.send_sges > nic::kMaxSges) return over(c.send_sges, nic::kMaxSges);
   if (c.receive_sges > nic::kMaxSges) return over(c.receive_sges, nic::kMaxSges);
   if (c.inline_bytes > nic::kMaxInlineBytes) return over(c.inline_bytes, nic::kMaxInlineBytes);
@@ -42,14 +45,16 @@ std::uint64_t total_bytes(std::span<const Sge> sges) {
 
 std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
   const auto bit = [](bool on, nic::WqeFlag flag) { return on ? static_cast<unsigned>(flag) : 0u; };
-  return static_cast<std::uint8_t>(bit(request.flags.has(SendFlag::Fence), nic::WqeFlag::Fence) |
-                                   bit(signal_all || request.flags.has(SendFlag::Signaled), nic::WqeFlag::Signaled) |
-                                   bit(request.flags.has(SendFlag::Solicited), nic::WqeFlag::Solicited) |
-                                   bit(request.flags.has(SendFlag::Inline), nic::WqeFlag::Inline));
+  return static_cast<std::uint8_t>(
+      bit(request.flags.has(SendFlag::Fence), nic::WqeFlag::Fence) |
+      bit(signal_all || request.flags.has(SendFlag::Signaled), nic::WqeFlag::Signaled) |
+      bit(request.flags.has(SendFlag::Solicited), nic::WqeFlag::Solicited) |
+      bit(request.flags.has(SendFlag::Inline), nic::WqeFlag::Inline));
 }
 
 std::uint32_t done_of(const std::uint32_t& cell) {
-  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(cell)).load(std::memory_order_acquire);
+  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(cell))
+      .load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -59,7 +64,8 @@ QpState QueuePair::state() const { return static_cast<QpState>(done_of(record_->
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
   if (spec.type != transport::QpType::Rc)
-    return Reason{.id = ReasonId::OpcodeNotSupported, .object = static_cast<std::uint32_t>(spec.type)};
+    return Reason{.id = ReasonId::OpcodeNotSupported,
+                  .object = static_cast<std::uint32_t>(spec.type)};
   if (const Reason bad = check_capacity(spec.capacity)) return bad;
   QueueCapacity granted = spec.capacity;
   granted.send_requests = std::bit_ceil(std::max(1u, granted.send_requests));
@@ -69,10 +75,14 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 
   std::unique_ptr<QueuePair> qp(new QueuePair);
   qp->send_.slots = granted.send_requests;
-  qp->send_.stride = round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) +
-                              std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)), granted.inline_bytes), 64);
+  qp->send_.stride =
+      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) +
+                   std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
+                            granted.inline_bytes),
+               64);
   qp->receive_.slots = granted.receive_requests;
-  qp->receive_.stride = static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) + granted.receive_sges * sizeof(nic::Segment));
+  qp->receive_.stride = static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) +
+                                                   granted.receive_sges * sizeof(nic::Segment));
   for (QueuePair::Ring* ring : {&qp->send_, &qp->receive_}) {
     auto memory = s.registrations.add_ring(std::uint64_t{ring->slots} * ring->stride, now);
     if (!memory) return memory.error();
@@ -89,11 +99,16 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
   qp->signal_all_ = spec.signal_all;
   qp->events_ = spec.events;
   qp->record_ = &s.parts.tables.qps[qpn->value - s.parts.first_qpn];
-  s.device.create_qp({.qpn = *qpn, .pd = spec.pd, .type = spec.type, .send_cqn = spec.send_cq->cqn(),
-                      .receive_cqn = spec.receive_cq->cqn(),
-                      .send = {qp->send_.memory.bus(), qp->send_.slots, qp->send_.stride, granted.send_sges},
-                      .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride, granted.receive_sges},
-                      .max_inline = granted.inline_bytes});
+  s.device.create_qp(
+      {.qpn = *qpn,
+       .pd = spec.pd,
+       .type = spec.type,
+       .send_cqn = spec.send_cq->cqn(),
+       .receive_cqn = spec.receive_cq->cqn(),
+       .send = {qp->send_.memory.bus(), qp->send_.slots, qp->send_.stride, granted.send_sges},
+       .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride,
+                   granted.receive_sges},
+       .max_inline = granted.inline_bytes});
   QueuePair* raw = qp.get();
   s.qps.emplace(qpn->value, std::move(qp));
   return raw;
@@ -117,21 +132,26 @@ transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
   return out;
 }
 
-Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more, Time now) {
+Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
+                                       Time now) {
   const QpState state = qp.state();
   const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
     return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
   };
-  if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr) return refuse(ReasonId::QpNotReady);
+  if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr)
+    return refuse(ReasonId::QpNotReady);
   if (request.opcode > WorkOpcode::Read) return refuse(ReasonId::OpcodeNotSupported);
-  if (request.sges.size() > qp.capacity_.send_sges) return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.send_sges);
+  if (request.sges.size() > qp.capacity_.send_sges)
+    return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.send_sges);
   const std::uint64_t bytes = total_bytes(request.sges);
-  if (bytes > nic::kMaxMessageBytes) return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
+  if (bytes > nic::kMaxMessageBytes)
+    return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
   const bool is_inline = request.flags.has(SendFlag::Inline);
   if (is_inline && (bytes > qp.capacity_.inline_bytes || request.opcode == WorkOpcode::Read))
     return refuse(ReasonId::InlineTooLong, bytes, qp.capacity_.inline_bytes);
   QueuePair::Ring& ring = qp.send_;
-  if (ring.posted - done_of(qp.record_->send_done) >= ring.slots) return refuse(ReasonId::QueueFull, 0, ring.slots);
+  if (ring.posted - done_of(qp.record_->send_done) >= ring.slots)
+    return refuse(ReasonId::QueueFull, 0, ring.slots);
 
   nic::SendWqe wqe;
   wqe.cookie = request.wr_id;
@@ -147,7 +167,8 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
     wqe.inline_bytes = static_cast<std::uint32_t>(bytes);
     for (const Sge& s : request.sges) {
       // The program's own memory, read by the program's own call, as a provider would.
-      if (s.length != 0) std::memcpy(slot.data() + at, reinterpret_cast<const void*>(s.address), s.length);
+      if (s.length != 0)
+        std::memcpy(slot.data() + at, reinterpret_cast<const void*>(s.address), s.length);
       at += s.length;
     }
     state_->parts.tracer.count(Counter::CpuCopies);
@@ -165,21 +186,26 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   return {};
 }
 
-Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more, Time now) {
+Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
+                                          Time now) {
   const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
     return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
   };
   if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
-  if (request.sges.size() > qp.capacity_.receive_sges) return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.receive_sges);
+  if (request.sges.size() > qp.capacity_.receive_sges)
+    return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.receive_sges);
   QueuePair::Ring& ring = qp.receive_;
-  if (ring.posted - done_of(qp.record_->receive_done) >= ring.slots) return refuse(ReasonId::QueueFull, 0, ring.slots);
+  if (ring.posted - done_of(qp.record_->receive_done) >= ring.slots)
+    return refuse(ReasonId::QueueFull, 0, ring.slots);
   const Bytes slot = ring.slot(ring.posted);
   std::size_t at = sizeof(nic::ReceiveWqe);
   for (const Sge& s : request.sges) {
     store_le(slot, at, nic::Segment{s.address, s.length, s.lkey});
     at += sizeof(nic::Segment);
   }
-  store_le(slot, 0, nic::ReceiveWqe{request.wr_id, ring.posted, static_cast<std::uint32_t>(request.sges.size())});
+  store_le(
+      slot, 0,
+      nic::ReceiveWqe{request.wr_id, ring.posted, static_cast<std::uint32_t>(request.sges.size())});
   ++ring.posted;
   if (!more) ring_receive_doorbell(qp, now);
   return {};
@@ -188,13 +214,15 @@ Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& r
 void Engine::ring_send_doorbell(QueuePair& qp, Time now) {
   if (qp.send_.rung == qp.send_.posted) return;
   qp.send_.rung = qp.send_.posted;
-  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Send, qp.qpn().value), qp.send_.posted, now);
+  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Send, qp.qpn().value),
+                            qp.send_.posted, now);
 }
 
 void Engine::ring_receive_doorbell(QueuePair& qp, Time now) {
   if (qp.receive_.rung == qp.receive_.posted) return;
   qp.receive_.rung = qp.receive_.posted;
-  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Receive, qp.qpn().value), qp.receive_.posted, now);
+  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Receive, qp.qpn().value),
+                            qp.receive_.posted, now);
 }
 
 }  // namespace softhca::driver

@@ -21,7 +21,8 @@ std::atomic<bool> g_broken{false};
 
 void on_assertion(const char* expression, const char* file, int line) {
   g_broken.store(true);
-  std::fprintf(stderr, "softhca: internal error, the device stops: %s (%s:%d)\n", expression, file, line);
+  std::fprintf(stderr, "softhca: internal error, the device stops: %s (%s:%d)\n", expression, file,
+               line);
 }
 
 constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
@@ -45,7 +46,8 @@ Time LiveDevice::Inside::drive_out() {
   machine->tracer().count(Counter::Wakeups);
   machine->udp().expect_any();
   try {
-    for (int round = 0; round < kRoundsAtMost && machine->engine().progress(machine->now()); ++round) {
+    for (int round = 0; round < kRoundsAtMost && machine->engine().progress(machine->now());
+         ++round) {
     }
   } catch (const AssertionFailed&) {
   }
@@ -65,11 +67,13 @@ void LiveDevice::Inside::serve() {
   if (!machine->is_listening()) return;
   const std::vector<int> fds = machine->udp().fds();
   if (!thread.is_running()) {
-    thread.start("softhca", {.now = [this] { return machine->now(); },
-                             .drive = [this] {
-                               const std::lock_guard owned(lock);
-                               return drive_out();
-                             }},
+    thread.start("softhca",
+                 {.now = [this] { return machine->now(); },
+                  .drive =
+                      [this] {
+                        const std::lock_guard owned(lock);
+                        return drive_out();
+                      }},
                  fds);
     watched = fds;
   } else if (fds != watched) {
@@ -110,7 +114,9 @@ Result<std::shared_ptr<LiveDevice>, Reason> LiveDevice::open(const DeviceDescrip
   return device;
 }
 
-LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_unique<Inside>()) { inside_->description = which; }
+LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_unique<Inside>()) {
+  inside_->description = which;
+}
 
 LiveDevice::~LiveDevice() { inside_->thread.stop(); }
 

@@ -20,7 +20,7 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::size_t kJournalEvents = std::size_t{1} << 20;  // 64 MiB, newest kept
-constexpr int kLinesAtMost = 20;  // on stderr, of one device
+constexpr int kLinesAtMost = 20;                              // on stderr, of one device
 
 host::RequesterId requester_id() { return {}; }
 
@@ -31,7 +31,8 @@ void copy_text(char* into, std::size_t room, std::string_view text) {
 
 std::optional<os::PinBackend> backend_named(const std::optional<std::string>& name) {
   if (!name) return std::nullopt;
-  for (const os::PinBackend backend : {os::PinBackend::IoUring, os::PinBackend::Mlock, os::PinBackend::Counted})
+  for (const os::PinBackend backend :
+       {os::PinBackend::IoUring, os::PinBackend::Mlock, os::PinBackend::Counted})
     if (*name == os::pin_backend_name(backend)) return backend;
   return std::nullopt;
 }
@@ -49,31 +50,36 @@ LiveSettings LiveSettings::from_environment() {
 }
 
 Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
-  auto memory = os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
-  if (!memory) return Reason{.id = ReasonId::AddressesExhausted, .length = TableMemory::bytes_needed()};
+  auto memory =
+      os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
+  if (!memory)
+    return Reason{.id = ReasonId::AddressesExhausted, .length = TableMemory::bytes_needed()};
   auto copy = os::GuardedCopy::open();
   if (!copy) return Reason{.id = ReasonId::AddressesExhausted};
   const std::uint64_t seed = os::random_seed();
   auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
   if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
-  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, LiveSettings::from_environment(), std::move(*memory),
-                                                       std::move(*copy), std::move(*block)));
+  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, LiveSettings::from_environment(),
+                                                       std::move(*memory), std::move(*copy),
+                                                       std::move(*block)));
   machine->build_engine(seed);
   return machine;
 }
 
-LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
-                         os::GuardedCopy copy, local::QpnBlock block)
+LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
+                         os::SharedMemory memory, os::GuardedCopy copy, local::QpnBlock block)
     : settings_(std::move(settings)),
       description_(which),
       memory_(std::move(memory)),
       tables_(memory_.bytes()),
-      journal_(settings_.trace.empty() ? nullptr : std::make_unique<trace::Journal>(kJournalEvents)),
+      journal_(settings_.trace.empty() ? nullptr
+                                       : std::make_unique<trace::Journal>(kJournalEvents)),
       tracer_(std::make_unique<trace::Tracer>(trace::Counters(tables_.counters()), journal_.get())),
       copy_(std::move(copy)),
       kernel_pins_(os::KernelPins::open(settings_.pin)),
       ram_(host::Ram::of_process(copy_)),
-      pins_(&kernel_pins_, {.strict = settings_.strict, .memlock_limit = os::memlock_limit()}, *tracer_),
+      pins_(&kernel_pins_, {.strict = settings_.strict, .memlock_limit = os::memlock_limit()},
+            *tracer_),
       frames_(tables_.iommu()),
       iommu_(frames_, requester_id(), *tracer_),
       iova_(os::random_seed()),
@@ -106,30 +112,53 @@ void LiveMachine::build_engine(std::uint64_t seed) {
       pcap_ = std::move(*pcap);
       cable = pcap_.get();
     } else {
-      std::fprintf(stderr, "softhca: cannot capture packets: %s (SOFTHCA_PCAP)\n", pcap.error().text.c_str());
+      std::fprintf(stderr, "softhca: cannot capture packets: %s (SOFTHCA_PCAP)\n",
+                   pcap.error().text.c_str());
     }
   }
-  engine_ = std::make_unique<Engine>(EngineParts{
-      .ram = ram_, .pins = pins_, .iommu = iommu_, .iova = iova_, .port = port_, .config = config_, .space = space_,
-      .rings = rings_, .link = *cable, .tracer = *tracer_, .tables = tables_.tables(), .first_qpn = block_.first_qpn(),
-      .seed = seed, .scatter = settings_.scatter,
-      .open_path = [this](const wire::Gid& source, wire::Qpn qpn) { return open_path(source, qpn); }});
+  engine_ = std::make_unique<Engine>(
+      EngineParts{.ram = ram_,
+                  .pins = pins_,
+                  .iommu = iommu_,
+                  .iova = iova_,
+                  .port = port_,
+                  .config = config_,
+                  .space = space_,
+                  .rings = rings_,
+                  .link = *cable,
+                  .tracer = *tracer_,
+                  .tables = tables_.tables(),
+                  .first_qpn = block_.first_qpn(),
+                  .seed = seed,
+                  .scatter = settings_.scatter,
+                  .open_path = [this](const wire::Gid& source, wire::Qpn qpn) {
+                    return open_path(source, qpn);
+                  }});
   engine_->set_port(description_.port, description_.gids);
-  engine_->set_reason_listener([this](std::string_view what, const Reason& reason) {
-    if (settings_.quiet || lines_told_ > kLinesAtMost) return;
-    if (lines_told_++ == kLinesAtMost) {
-      std::fputs("softhca: more refusals follow; they are not printed (see vendor_err and softhca explain)\n", stderr);
-      return;
-    }
-    std::fprintf(stderr, "softhca: %s: %.*s: %s\n", description_.name.c_str(), static_cast<int>(what.size()), what.data(),
-                 trace::reason_text(reason).c_str());
-  });
+  engine_->set_reason_listener(
+      [this](std::string_view what, const Reason& reason) { tell(what, reason); });
+  if (description_.port.state == PortState::Down)
+    tell("port 1 of " + description_.interface, description_.port.down);
+}
+
+void LiveMachine::tell(std::string_view what, const Reason& reason) {
+  if (settings_.quiet || lines_told_ > kLinesAtMost) return;
+  if (lines_told_++ == kLinesAtMost) {
+    std::fputs(
+        "softhca: more refusals follow; they are not printed (see vendor_err and softhca "
+        "explain)\n",
+        stderr);
+    return;
+  }
+  std::fprintf(stderr, "softhca: %s: %.*s: %s\n", description_.name.c_str(),
+               static_cast<int>(what.size()), what.data(), trace::reason_text(reason).c_str());
 }
 
 Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wire::Qpn qpn) {
   const auto opened = udp_->open(source);
   if (!opened) {
-    std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(), opened.error().text.c_str());
+    std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(),
+                 opened.error().text.c_str());
     return Reason{.id = opened.error().reason};
   }
   listening_ = true;
@@ -138,11 +167,13 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
 
 std::string LiveMachine::ledger_line() {
   const TableHeader& h = tables_.header();
-  std::string line = fmt::format(R"({{"pid":{},"program":"{}","device":"{}","interface":"{}","pin":"{}")", h.pid,
-                                 h.program, h.device, h.interface, h.pin_backend);
+  std::string line =
+      fmt::format(R"({{"pid":{},"program":"{}","device":"{}","interface":"{}","pin":"{}")", h.pid,
+                  h.program, h.device, h.interface, h.pin_backend);
   if (const auto example = engine_->first_region())
-    line += fmt::format(R"(,"first_region":{{"virtual":"{:#x}","bus":"{:#x}","bytes":{},"pages":{},"leaves":{}}})",
-                        example->start.value, example->bus.value, example->bytes, example->pages, example->leaves);
+    line += fmt::format(
+        R"(,"first_region":{{"virtual":"{:#x}","bus":"{:#x}","bytes":{},"pages":{},"leaves":{}}})",
+        example->start.value, example->bus.value, example->bytes, example->pages, example->leaves);
   line += R"(,"counters":{)";
   const char* comma = "";
   for (const trace::CounterInfo& row : trace::kCounters) {
@@ -161,7 +192,9 @@ void LiveMachine::write_reports() {
       std::fprintf(stderr, "softhca: cannot write %s\n", path.c_str());
   };
   if (!settings_.ledger.empty()) append(settings_.ledger, ledger_line());
-  if (journal_) append(fmt::format("{}.{}", settings_.trace, tables_.header().pid), trace::recording(*journal_, "monotonic, ps since the device was opened"));
+  if (journal_)
+    append(fmt::format("{}.{}", settings_.trace, tables_.header().pid),
+           trace::recording(*journal_, "monotonic, ps since the device was opened"));
 }
 
 }  // namespace softhca::driver

@@ -50,10 +50,11 @@ class LiveMachine {
   void write_reports();
 
  private:
-  LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory, os::GuardedCopy copy,
-              local::QpnBlock block);
+  LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
+              os::GuardedCopy copy, local::QpnBlock block);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
+  void tell(std::string_view what, const trace::Reason& reason);  // one line on stderr
   void fill_header();
   std::string ledger_line();
 
@@ -66,8 +67,8 @@ class LiveMachine {
   std::unique_ptr<trace::Tracer> tracer_;
   os::GuardedCopy copy_;
   os::KernelPins kernel_pins_;
-  ProcessSpace space_;
-  ProcessRings rings_;
+  LiveSpace space_;
+  LiveRings rings_;
   host::Ram ram_;
   host::Pins pins_;
   host::TableFrames frames_;

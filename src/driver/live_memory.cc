@@ -8,37 +8,48 @@ namespace softhca::driver {
 using trace::Reason;
 using trace::ReasonId;
 
-Reason ProcessSpace::probe(Range<VirtSpace> range, bool write) {
+Reason LiveSpace::probe(Range<VirtSpace> range, bool write) {
   const auto answer = os::probe(range, write);
   if (answer) return {};
   const os::BadPage& bad = answer.error();
   ReasonId id = ReasonId::HoleInRange;
   switch (bad.fault) {
-    case os::PageFault::Hole: id = ReasonId::HoleInRange; break;
+    case os::PageFault::Hole:
+      id = ReasonId::HoleInRange;
+      break;
     case os::PageFault::NoAccess:
-    case os::PageFault::ReadOnly: id = ReasonId::PageReadOnly; break;
-    case os::PageFault::Special: id = ReasonId::SpecialMapping; break;
-    case os::PageFault::OutOfMemory: id = ReasonId::OutOfMemory; break;
+    case os::PageFault::ReadOnly:
+      id = ReasonId::PageReadOnly;
+      break;
+    case os::PageFault::Special:
+      id = ReasonId::SpecialMapping;
+      break;
+    case os::PageFault::OutOfMemory:
+      id = ReasonId::OutOfMemory;
+      break;
   }
-  return {.id = id, .address = bad.page.value, .length = range.length, .low = range.start.value,
+  return {.id = id,
+          .address = bad.page.value,
+          .length = range.length,
+          .low = range.start.value,
           .high = range.start.value + range.length};
 }
 
-std::vector<pcie::Span> ProcessSpace::frames(Range<VirtSpace> pages) {
+std::vector<pcie::Span> LiveSpace::frames(Range<VirtSpace> pages) {
   return {{PhysAddr{pages.start.value}, pages.length}};
 }
 
-ProcessRings::ProcessRings() : memory_(os::reserve_memory()) {
+LiveRings::LiveRings() : memory_(os::reserve_memory()) {
   if (!memory_.empty()) free_.emplace(0, memory_.size());
 }
 
-ProcessRings::~ProcessRings() { os::release_reserved(memory_); }
+LiveRings::~LiveRings() { os::release_reserved(memory_); }
 
-Range<PhysSpace> ProcessRings::reserved() const {
+Range<PhysSpace> LiveRings::reserved() const {
   return {{reinterpret_cast<std::uint64_t>(memory_.data())}, memory_.size()};
 }
 
-Bytes ProcessRings::allocate(std::uint64_t bytes) {
+Bytes LiveRings::allocate(std::uint64_t bytes) {
   for (auto stretch = free_.begin(); stretch != free_.end(); ++stretch) {
     const auto [at, length] = *stretch;
     if (length < bytes) continue;
@@ -49,7 +60,7 @@ Bytes ProcessRings::allocate(std::uint64_t bytes) {
   return {};
 }
 
-void ProcessRings::release(Bytes ring) {
+void LiveRings::release(Bytes ring) {
   os::discard_pages(ring);  // they read as zeros again
   std::uint64_t at = static_cast<std::uint64_t>(ring.data() - memory_.data());
   std::uint64_t length = ring.size();

@@ -8,26 +8,26 @@
 namespace softhca::driver {
 
 // A frame is a page of this process; the kernel answers about access.
-class ProcessSpace final : public AddressSpace {
+class LiveSpace final : public AddressSpace {
  public:
   trace::Reason probe(Range<VirtSpace> range, bool write) override;
   std::vector<pcie::Span> frames(Range<VirtSpace> pages) override;
 };
 
 // Rings out of one stretch of reserved memory, so that the bus can tell them from the program's.
-class ProcessRings final : public RingSource {
+class LiveRings final : public RingSource {
  public:
-  ProcessRings();  // reserves address space; memory is taken as rings are used
-  ~ProcessRings() override;
-  ProcessRings(const ProcessRings&) = delete;
-  ProcessRings& operator=(const ProcessRings&) = delete;
+  LiveRings();  // reserves address space; memory is taken as rings are used
+  ~LiveRings() override;
+  LiveRings(const LiveRings&) = delete;
+  LiveRings& operator=(const LiveRings&) = delete;
 
   Bytes allocate(std::uint64_t bytes) override;
   void release(Bytes ring) override;
   Range<PhysSpace> reserved() const;
 
  private:
-  Bytes memory_;  // empty if nothing could be reserved
+  Bytes memory_;                                 // empty if nothing could be reserved
   std::map<std::uint64_t, std::uint64_t> free_;  // offset -> bytes, no two touch
 };
 

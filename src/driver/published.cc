@@ -20,8 +20,12 @@ Record record_at(ConstBytes memory, std::uint64_t at, std::uint64_t index) {
 }
 
 PublishedQp published(const nic::QpRecord& record) {
-  PublishedQp qp{.qpn = {record.qpn}, .dest_qpn = {record.dest_qpn}, .state = static_cast<transport::QpState>(record.state),
-                 .pd = record.pd, .destination = {}, .path_mtu_bytes = record.path_mtu};
+  PublishedQp qp{.qpn = {record.qpn},
+                 .dest_qpn = {record.dest_qpn},
+                 .state = static_cast<transport::QpState>(record.state),
+                 .pd = record.pd,
+                 .destination = {},
+                 .path_mtu_bytes = record.path_mtu};
   std::memcpy(qp.destination.bytes.data(), record.destination, sizeof record.destination);
   return qp;
 }
@@ -29,17 +33,28 @@ PublishedQp published(const nic::QpRecord& record) {
 std::optional<PublishedDevice> read_tables(ConstBytes memory) {
   TableHeader h;
   if (!is_table_memory(memory, h)) return std::nullopt;
-  PublishedDevice device{.pid = h.pid, .program = text_of(h.program, sizeof h.program), .device = text_of(h.device, sizeof h.device),
-                         .interface = text_of(h.interface, sizeof h.interface), .pin_backend = text_of(h.pin_backend, sizeof h.pin_backend),
-                         .counters = {}, .qps = {}, .regions = {}};
-  for (std::uint64_t i = 0; i < h.counters; ++i) device.counters.push_back(record_at<std::uint64_t>(memory, h.counters_at, i));
+  PublishedDevice device{.pid = h.pid,
+                         .program = text_of(h.program, sizeof h.program),
+                         .device = text_of(h.device, sizeof h.device),
+                         .interface = text_of(h.interface, sizeof h.interface),
+                         .pin_backend = text_of(h.pin_backend, sizeof h.pin_backend),
+                         .counters = {},
+                         .qps = {},
+                         .regions = {}};
+  for (std::uint64_t i = 0; i < h.counters; ++i)
+    device.counters.push_back(record_at<std::uint64_t>(memory, h.counters_at, i));
   for (std::uint64_t i = 0; i < h.qps; ++i)
-    if (const auto record = record_at<nic::QpRecord>(memory, h.qps_at, i); record.qpn != 0) device.qps.push_back(published(record));
+    if (const auto record = record_at<nic::QpRecord>(memory, h.qps_at, i); record.qpn != 0)
+      device.qps.push_back(published(record));
   for (std::uint64_t i = 1; i < h.keys; ++i) {
     const auto record = record_at<nic::KeyRecord>(memory, h.keys_at, i);
     if (record.state != static_cast<std::uint32_t>(nic::KeyState::Valid)) continue;
-    device.regions.push_back({.key = wire::Key::of(static_cast<std::uint32_t>(i), static_cast<std::uint8_t>(record.variant)),
-                              .pd = record.pd, .access = record.access, .io_address = {record.start}, .length = record.bytes});
+    device.regions.push_back({.key = wire::Key::of(static_cast<std::uint32_t>(i),
+                                                   static_cast<std::uint8_t>(record.variant)),
+                              .pd = record.pd,
+                              .access = record.access,
+                              .io_address = {record.start},
+                              .length = record.bytes});
   }
   return device;
 }

@@ -37,7 +37,7 @@ struct PublishedDevice {
   std::string program;  // comm
   std::string device;
   std::string interface;
-  std::string pin_backend;  // "io_uring", "mlock", "counted"
+  std::string pin_backend;              // "io_uring", "mlock", "counted"
   std::vector<std::uint64_t> counters;  // by trace::Counter
   std::vector<PublishedQp> qps;
   std::vector<PublishedRegion> regions;

@@ -15,7 +15,7 @@ class QueuePair {
   wire::Qpn qpn() const { return qpn_; }
   std::uint32_t pd() const { return pd_; }
   transport::QpType type() const { return type_; }
-  transport::QpState state() const;  // as the device has it now
+  transport::QpState state() const;                            // as the device has it now
   const QueueCapacity& capacity() const { return capacity_; }  // what was granted
   CompletionQueue& send_cq() const { return *send_cq_; }
   CompletionQueue& receive_cq() const { return *receive_cq_; }
@@ -49,7 +49,7 @@ class QueuePair {
   EventSink* events_{};  // null: nobody
   Ring send_;
   Ring receive_;
-  const nic::QpRecord* record_{};  // what the device publishes of it
+  const nic::QpRecord* record_{};       // what the device publishes of it
   transport::QpAttributes attributes_;  // as set
 };
 

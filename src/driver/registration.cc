@@ -17,7 +17,8 @@ namespace {
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
 constexpr std::uint32_t kKnownBits = 1 | 2 | 4;       // local write, remote write, remote read
 
-constexpr host::BusRights kReadWrite = host::BusRights(host::BusRight::Read) | host::BusRight::Write;
+constexpr host::BusRights kReadWrite =
+    host::BusRights(host::BusRight::Read) | host::BusRight::Write;
 
 Range<VirtSpace> whole_pages(Range<VirtSpace> buffer) {
   const VirtAddr first = align_down(buffer.start, kPage4K);
@@ -44,19 +45,28 @@ Registrations::~Registrations() {
 
 Reason Registrations::check_request(const Request& request) {
   const Range<VirtSpace>& buffer = request.buffer;
-  if (buffer.length == 0 || buffer.wraps() || Range<WireSpace>{request.io_address, buffer.length}.wraps())
+  if (buffer.length == 0 || buffer.wraps() ||
+      Range<WireSpace>{request.io_address, buffer.length}.wraps())
     return {.id = ReasonId::BadLength, .address = buffer.start.value, .length = buffer.length};
   const std::uint32_t wanted = request.access.bits & ~kOptionalBits;
-  const bool needs_local_write = request.access.has(Access::RemoteWrite) || request.access.has(Access::RemoteAtomic);
+  const bool needs_local_write =
+      request.access.has(Access::RemoteWrite) || request.access.has(Access::RemoteAtomic);
   // C53: remote write or atomic without local write.
-  if ((needs_local_write && !request.access.has(Access::LocalWrite)) || (wanted & ~(kKnownBits | 8u)) != 0)
-    return {.id = ReasonId::BadAccessFlags, .object = request.access.bits, .address = buffer.start.value, .length = buffer.length};
+  if ((needs_local_write && !request.access.has(Access::LocalWrite)) ||
+      (wanted & ~(kKnownBits | 8u)) != 0)
+    return {.id = ReasonId::BadAccessFlags,
+            .object = request.access.bits,
+            .address = buffer.start.value,
+            .length = buffer.length};
   if (offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
-    return {.id = ReasonId::PageOffsetDiffers, .address = request.io_address.value, .length = buffer.length};
+    return {.id = ReasonId::PageOffsetDiffers,
+            .address = request.io_address.value,
+            .length = buffer.length};
   return {};
 }
 
-Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region, Time now) {
+Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
+                              Time now) {
   for (const pcie::Span& span : frames) {
     const auto pinned = parts_.pins.pin({span.start, span.bytes}, now);
     if (!pinned) return pinned.error();
@@ -69,14 +79,16 @@ Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held,
 // One stretch of bus addresses in the order of the virtual pages, by the largest leaves.
 Reason Registrations::map_contiguous(const std::vector<pcie::Span>& frames, Held& held, Time now) {
   const bool single = frames.size() == 1;
-  const std::uint64_t leaf = single ? host::best_leaf({frames.front().start, frames.front().bytes}) : kPage4K;
+  const std::uint64_t leaf =
+      single ? host::best_leaf({frames.front().start, frames.front().bytes}) : kPage4K;
   const std::uint64_t phase = single ? align_down(frames.front().start, kPage4K).value : 0;
   const auto bus = parts_.iova.allocate(held.bus_bytes, leaf, phase);
   if (!bus) return {.id = ReasonId::AddressesExhausted, .length = held.bus_bytes};
   held.bus = *bus;
   BusAddr at = *bus;
   for (const pcie::Span& span : frames) {
-    const auto mapped = parts_.iommu.map(at, span.start, span.bytes, rights_for(held.request.access), now);
+    const auto mapped =
+        parts_.iommu.map(at, span.start, span.bytes, rights_for(held.request.access), now);
     if (!mapped) return mapped.error();
     at = advance(at, span.bytes);
   }
@@ -92,13 +104,15 @@ Reason Registrations::map_scattered(const std::vector<pcie::Span>& frames, Held&
   std::vector<std::uint64_t> order(count);
   std::iota(order.begin(), order.end(), std::uint64_t{0});
   for (std::uint64_t i = count - 1; i > 0; --i) std::swap(order[i], order[prng_.below(i + 1)]);
-  if (count > 1 && std::ranges::is_sorted(order)) std::rotate(order.begin(), order.begin() + 1, order.end());
+  if (count > 1 && std::ranges::is_sorted(order))
+    std::rotate(order.begin(), order.begin() + 1, order.end());
 
   held.pages.reserve(count);
   for (const pcie::Span& span : frames)
     for (std::uint64_t done = 0; done < span.bytes; done += kPage4K) {
       const BusAddr page = advance(*bus, order[held.pages.size()] * kPage4K);
-      const auto mapped = parts_.iommu.map(page, advance(span.start, done), kPage4K, rights_for(held.request.access), now);
+      const auto mapped = parts_.iommu.map(page, advance(span.start, done), kPage4K,
+                                           rights_for(held.request.access), now);
       if (!mapped) return mapped.error();
       held.pages.push_back(page.value);
     }
@@ -116,22 +130,31 @@ void Registrations::undo(Held& held, Time now) {
 
 Result<Region, Reason> Registrations::add(const Request& request, Time now) {
   if (const Reason bad = check_request(request)) return bad;
-  if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite))) return bad;
+  if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite)))
+    return bad;
   const Range<VirtSpace> pages = whole_pages(request.buffer);
   const std::vector<pcie::Span> frames = parts_.space.frames(pages);
 
   Held held{.request = request, .pins = {}, .bus = {}, .bus_bytes = pages.length, .pages = {}};
-  Region region{.key = {}, .start = request.buffer.start, .length = request.buffer.length, .counted_not_pinned = false};
+  Region region{.key = {},
+                .start = request.buffer.start,
+                .length = request.buffer.length,
+                .counted_not_pinned = false};
   const std::uint64_t leaves_before = parts_.iommu.leaves();
   Reason bad = pin_all(frames, held, region, now);
-  if (!bad) bad = parts_.scatter ? map_scattered(frames, held, now) : map_contiguous(frames, held, now);
+  if (!bad)
+    bad = parts_.scatter ? map_scattered(frames, held, now) : map_contiguous(frames, held, now);
   if (bad) {
     undo(held, now);
     return bad;
   }
   const std::uint64_t in_page = offset_in(request.buffer.start, kPage4K);
-  const auto key = keys_.insert({.pd = request.pd, .access = request.access.bits & ~kOptionalBits, .start = request.io_address.value,
-                                 .bytes = request.buffer.length, .bus = advance(held.bus, in_page), .pages = held.pages});
+  const auto key = keys_.insert({.pd = request.pd,
+                                 .access = request.access.bits & ~kOptionalBits,
+                                 .start = request.io_address.value,
+                                 .bytes = request.buffer.length,
+                                 .bus = advance(held.bus, in_page),
+                                 .pages = held.pages});
   if (!key) {
     undo(held, now);
     return key.error();
@@ -139,11 +162,14 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
   region.key = *key;
   parts_.tracer.count(Counter::RegionsRegistered);
   parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
-  parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value, request.buffer.length,
-                     request.access.bits, held.bus.value, request.pd);
+  parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
+                     request.buffer.length, request.access.bits, held.bus.value, request.pd);
   if (!first_)
-    first_ = {.start = request.buffer.start, .bus = advance(held.pages.empty() ? held.bus : BusAddr{held.pages.front()}, in_page),
-              .bytes = request.buffer.length, .pages = pages.length / kPage4K, .leaves = parts_.iommu.leaves() - leaves_before};
+    first_ = {.start = request.buffer.start,
+              .bus = advance(held.pages.empty() ? held.bus : BusAddr{held.pages.front()}, in_page),
+              .bytes = request.buffer.length,
+              .pages = pages.length / kPage4K,
+              .leaves = parts_.iommu.leaves() - leaves_before};
   held.pages = {};
   regions_.emplace(key->value, std::move(held));
   return region;
@@ -162,7 +188,8 @@ Result<void, Reason> Registrations::remove(wire::Key key, Time now) {
 }
 
 bool Registrations::uses_pd(std::uint32_t pd) const {
-  return std::ranges::any_of(regions_, [&](const auto& entry) { return entry.second.request.pd == pd; });
+  return std::ranges::any_of(regions_,
+                             [&](const auto& entry) { return entry.second.request.pd == pd; });
 }
 
 Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now) {
@@ -182,7 +209,8 @@ Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now
     release_all(std::nullopt, false);
     return Reason{.id = ReasonId::AddressesExhausted, .length = bytes};
   }
-  const auto mapped = parts_.iommu.map(*bus, parts_.ram.frame_of(ring.data()), length, kReadWrite, now);
+  const auto mapped =
+      parts_.iommu.map(*bus, parts_.ram.frame_of(ring.data()), length, kReadWrite, now);
   if (!mapped) {
     release_all(bus, false);
     return mapped.error();

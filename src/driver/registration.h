@@ -51,13 +51,14 @@ class Registrations {
   struct Held {
     Request request;
     std::vector<host::PinId> pins;
-    BusAddr bus;               // of the first page
+    BusAddr bus;  // of the first page
     std::uint64_t bus_bytes{};
     std::vector<std::uint64_t> pages;  // scattered: bus address of each virtual page
   };
 
   static trace::Reason check_request(const Request& request);
-  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region, Time now);
+  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
+                        Time now);
   trace::Reason map_contiguous(const std::vector<pcie::Span>& frames, Held& held, Time now);
   trace::Reason map_scattered(const std::vector<pcie::Span>& frames, Held& held, Time now);
   void undo(Held& held, Time now);

@@ -74,7 +74,8 @@ void ServiceThread::sleep_armed(Time deadline) {
     for (const int fd : fds_) poller_->arm(fd);
   }
   std::array<int, 8> ready;
-  const Duration timeout = deadline == Time::never() ? Duration{-1} : std::max(Duration{0}, deadline - work_.now());
+  const Duration timeout =
+      deadline == Time::never() ? Duration{-1} : std::max(Duration{0}, deadline - work_.now());
   poller_->wait(ready, timeout);
 }
 

@@ -60,7 +60,7 @@ class ServiceThread {
 
   Work work_;
   std::optional<os::Poller> poller_;
-  std::vector<int> fds_;              // written by the owner while it holds fds_lock_
+  std::vector<int> fds_;  // written by the owner while it holds fds_lock_
   std::mutex fds_lock_;
   os::Thread thread_;
   std::atomic<bool> stopping_{false};

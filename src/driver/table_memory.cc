@@ -9,7 +9,9 @@
 namespace softhca::driver {
 namespace {
 
-constexpr std::uint64_t pages(std::uint64_t bytes) { return (bytes + kPage4K - 1) / kPage4K * kPage4K; }
+constexpr std::uint64_t pages(std::uint64_t bytes) {
+  return (bytes + kPage4K - 1) / kPage4K * kPage4K;
+}
 
 TableHeader layout() {
   TableHeader h;
@@ -58,11 +60,14 @@ bool is_table_memory(ConstBytes memory, TableHeader& header) {
   if (memory.size() < sizeof header) return false;
   header = load_le<TableHeader>(memory);
   const auto fits = [&](std::uint64_t at, std::uint64_t count, std::uint64_t size) {
-    return at % sizeof(std::uint64_t) == 0 && at <= memory.size() && count <= (memory.size() - at) / size;
+    return at % sizeof(std::uint64_t) == 0 && at <= memory.size() &&
+           count <= (memory.size() - at) / size;
   };
-  return std::memcmp(header.magic, kTableMagic, sizeof header.magic) == 0 && header.version == kTableVersion &&
+  return std::memcmp(header.magic, kTableMagic, sizeof header.magic) == 0 &&
+         header.version == kTableVersion &&
          fits(header.counters_at, header.counters, sizeof(std::uint64_t)) &&
-         fits(header.qps_at, header.qps, sizeof(nic::QpRecord)) && fits(header.keys_at, header.keys, sizeof(nic::KeyRecord));
+         fits(header.qps_at, header.qps, sizeof(nic::QpRecord)) &&
+         fits(header.keys_at, header.keys, sizeof(nic::KeyRecord));
 }
 
 }  // namespace softhca::driver

@@ -41,8 +41,10 @@ static_assert(sizeof(TableHeader) == 160);
 
 class TableMemory {
  public:
-  static constexpr std::uint64_t kTranslations = std::uint64_t{1} << 24;  // 64 GiB of scattered pages
-  static constexpr std::uint64_t kIommuBytes = std::uint64_t{256} << 20;  // tables of 128 GiB in 4 KiB leaves
+  static constexpr std::uint64_t kTranslations = std::uint64_t{1}
+                                                 << 24;  // 64 GiB of scattered pages
+  static constexpr std::uint64_t kIommuBytes = std::uint64_t{256}
+                                               << 20;  // tables of 128 GiB in 4 KiB leaves
 
   // What it takes in all.
   static std::uint64_t bytes_needed();

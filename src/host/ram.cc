@@ -31,8 +31,10 @@ trace::ReasonId reason_of(os::CopyFault fault) {
 template <class Buffer>
 os::CopyOutcome copy_guarded(const os::GuardedCopy& copy, std::span<const os::MemoryPiece> pieces,
                              Buffer buffer) {
-  if constexpr (kReading<Buffer>) return copy.from_memory(pieces, buffer);
-  else return copy.to_memory(pieces, buffer);
+  if constexpr (kReading<Buffer>)
+    return copy.from_memory(pieces, buffer);
+  else
+    return copy.to_memory(pieces, buffer);
 }
 
 }  // namespace
@@ -94,8 +96,8 @@ Moved Ram::move_in_arena(std::span<const pcie::Span> spans, Buffer buffer) {
 
 bool Ram::is_owned(std::span<const pcie::Span> spans) const {
   return own_.length != 0 && std::ranges::all_of(spans, [&](const pcie::Span& span) {
-    return own_.contains(span.start, span.bytes);
-  });
+           return own_.contains(span.start, span.bytes);
+         });
 }
 
 template <class Buffer>
@@ -166,8 +168,10 @@ Moved Ram::move_by_frame(std::span<const pcie::Span> spans, Buffer buffer) {
       const Buffer part = buffer.subspan(done, hold.bytes);
       if (hold.kind == Pins::HoldKind::Frame) {
         bool copied;
-        if constexpr (kReading<Buffer>) copied = pins_->copy_from_frame(hold.id, at, part);
-        else copied = pins_->copy_to_frame(hold.id, at, part);
+        if constexpr (kReading<Buffer>)
+          copied = pins_->copy_from_frame(hold.id, at, part);
+        else
+          copied = pins_->copy_to_frame(hold.id, at, part);
         if (!copied) return stopped(trace::ReasonId::FrameGone, at.value, asked, done);
       } else {
         const bool replaced =
@@ -175,9 +179,8 @@ Moved Ram::move_by_frame(std::span<const pcie::Span> spans, Buffer buffer) {
         std::byte first_byte;
         const os::MemoryPiece probe{at.value, 1};
         const os::MemoryPiece whole{at.value, hold.bytes};
-        const os::CopyOutcome copied =
-            replaced ? copy_->from_memory({&probe, 1}, {&first_byte, 1})
-                     : copy_guarded(*copy_, {&whole, 1}, part);
+        const os::CopyOutcome copied = replaced ? copy_->from_memory({&probe, 1}, {&first_byte, 1})
+                                                : copy_guarded(*copy_, {&whole, 1}, part);
         if (copied.fault != os::CopyFault::None)
           return stopped(reason_of(copied.fault), copied.fault_address, asked,
                          done + (replaced ? 0 : copied.done_bytes));

@@ -24,10 +24,12 @@ CompletionQueue::Written CompletionQueue::write(Cqe cqe, HostMemory& memory, Tim
     if (produced_ - taken_ >= ring_.slots) return {.outcome = read, .full = true};
   }
   cqe.lap = 1 + produced_ / ring_.slots;
-  const Written written{.outcome = memory.write_bus(slot(produced_), bytes_of(cqe), now),
-                        .wants_event = armed_ == Armed::Any ||
-                                       (armed_ == Armed::Solicited &&
-                                        (cqe.status != 0 || (cqe.flags & static_cast<std::uint8_t>(CqeFlag::Solicited)) != 0))};
+  const Written written{
+      .outcome = memory.write_bus(slot(produced_), bytes_of(cqe), now),
+      .wants_event =
+          armed_ == Armed::Any ||
+          (armed_ == Armed::Solicited &&
+           (cqe.status != 0 || (cqe.flags & static_cast<std::uint8_t>(CqeFlag::Solicited)) != 0))};
   if (!written.outcome) return written;
   ++produced_;
   if (written.wants_event) armed_ = Armed::No;

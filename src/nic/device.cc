@@ -34,7 +34,9 @@ const Device::Slot* Device::find(wire::Qpn qpn) const {
   return &slots_[index];
 }
 
-void Device::create_cq(std::uint32_t cqn, RingPlace ring) { cqs_.emplace(cqn, CompletionQueue(cqn, ring)); }
+void Device::create_cq(std::uint32_t cqn, RingPlace ring) {
+  cqs_.emplace(cqn, CompletionQueue(cqn, ring));
+}
 void Device::destroy_cq(std::uint32_t cqn) { cqs_.erase(cqn); }
 
 std::optional<wire::Qpn> Device::take_qpn() {
@@ -52,7 +54,9 @@ void Device::create_qp(const QpContext& context) {
   slot.qp = std::make_unique<QueuePair>(context, memory_, tracer_);
   used_slots_.push_back(index);
   QpRecord& record = tables_.qps[index];
-  record = {.qpn = context.qpn.value, .type = static_cast<std::uint32_t>(context.type), .pd = context.pd,
+  record = {.qpn = context.qpn.value,
+            .type = static_cast<std::uint32_t>(context.type),
+            .pd = context.pd,
             .generation = record.generation + 1};
 }
 
@@ -80,20 +84,31 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->requester_seen = {};
       slot->responder_seen = {};
       break;
-    case QpState::Rtr: qp.to_rtr(attributes, path); break;
-    case QpState::Rts:
-      if (from == QpState::Rtr) qp.to_rts(attributes);
-      else qp.update(attributes), qp.set_state(to);
+    case QpState::Rtr:
+      qp.to_rtr(attributes, path);
       break;
-    case QpState::Error: qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now); break;
-    default: qp.update(attributes); qp.set_state(to);
+    case QpState::Rts:
+      if (from == QpState::Rtr)
+        qp.to_rts(attributes);
+      else
+        qp.update(attributes), qp.set_state(to);
+      break;
+    case QpState::Error:
+      qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+      break;
+    default:
+      qp.update(attributes);
+      qp.set_state(to);
   }
   QpRecord& record = tables_.qps[qpn.value - first_qpn_];
   record.access = attributes.access_flags;
   record.dest_qpn = attributes.dest_qpn.value;
   record.path_mtu = attributes.path_mtu_bytes;
-  std::memcpy(record.destination, attributes.address.destination.bytes.data(), sizeof record.destination);
-  if (from != to) tracer_.emit(EventKind::QpState, now, qpn.value, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
+  std::memcpy(record.destination, attributes.address.destination.bytes.data(),
+              sizeof record.destination);
+  if (from != to)
+    tracer_.emit(EventKind::QpState, now, qpn.value, static_cast<std::uint64_t>(from),
+                 static_cast<std::uint64_t>(to));
   after_work(*slot, now);
 }
 
@@ -126,8 +141,10 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
   }
   Slot* slot = find({object});
   if (slot == nullptr) return;
-  if (doorbell == Doorbell::Send) slot->qp->on_send_doorbell(static_cast<std::uint32_t>(value), now);
-  else slot->qp->on_receive_doorbell(static_cast<std::uint32_t>(value), now);
+  if (doorbell == Doorbell::Send)
+    slot->qp->on_send_doorbell(static_cast<std::uint32_t>(value), now);
+  else
+    slot->qp->on_receive_doorbell(static_cast<std::uint32_t>(value), now);
   after_work(*slot, now);
   if (doorbell == Doorbell::Send) transmit(now);
 }
@@ -139,8 +156,10 @@ void Device::after_work(Slot& slot, Time now) {
     while (const auto pending = qp.poll_completion(now)) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed = status != Status::Success && status != Status::Flushed;
-      if (qp.ready_at() > now) defer({qp.ready_at(), *pending});
-      else write_cqe(*pending, now);
+      if (qp.ready_at() > now)
+        defer({qp.ready_at(), *pending});
+      else
+        write_cqe(*pending, now);
       if (failed && qp.state() != QpState::Error) {
         on_failure(slot, qp.last_reason(), now);
         qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
@@ -150,7 +169,8 @@ void Device::after_work(Slot& slot, Time now) {
   drain();
   if (const auto failure = qp.poll_failure()) {
     on_failure(slot, failure->reason, now);
-    if (qp.state() != QpState::Error) qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+    if (qp.state() != QpState::Error)
+      qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
     drain();
     using transport::ResponderEvent;
     if (failure->event != ResponderEvent::None)
@@ -190,7 +210,8 @@ void Device::write_cqe(const PendingCqe& pending, Time now) {
   const CompletionQueue::Written written = cq.write(pending.cqe, memory_, now);
   if (written.full || !written.outcome) return fail_cq(cq, now);
   tracer_.count(Counter::CqesWritten);
-  tracer_.emit(EventKind::Cqe, now, pending.cqn, pending.cqe.qpn, pending.cqe.work, pending.cqe.status, pending.cqe.byte_count);
+  tracer_.emit(EventKind::Cqe, now, pending.cqn, pending.cqe.qpn, pending.cqe.work,
+               pending.cqe.status, pending.cqe.byte_count);
   if (written.wants_event) raise_event(EqeKind::Completion, cq.cqn(), ReasonId::None, now);
 }
 
@@ -212,7 +233,10 @@ void Device::fail_cq(CompletionQueue& cq, Time now) {
 
 void Device::raise_event(EqeKind kind, std::uint32_t object, ReasonId reason, Time now) {
   if (!events_.is_set()) return;
-  const Eqe eqe{.kind = static_cast<std::uint32_t>(kind), .object = object, .reason = static_cast<std::uint32_t>(reason), .lap = 0};
+  const Eqe eqe{.kind = static_cast<std::uint32_t>(kind),
+                .object = object,
+                .reason = static_cast<std::uint32_t>(reason),
+                .lap = 0};
   if (!events_.write(eqe, memory_, now)) return;
   tracer_.count(Counter::EqesWritten);
   tracer_.emit(EventKind::Eqe, now, object, static_cast<std::uint64_t>(kind));
@@ -247,8 +271,10 @@ bool Device::progress(Time now) {
 Time Device::next_deadline() const {
   Time at = timers_at_;
   if (!later_.empty()) at = earlier(at, later_.front().at);
-  if (!outbox_.empty()) at = earlier(at, outbox_.front().ready_at);
-  else if (!active_.empty()) at = Time{0};
+  if (!outbox_.empty())
+    at = earlier(at, outbox_.front().ready_at);
+  else if (!active_.empty())
+    at = Time{0};
   return earlier(at, link_.next_arrival());
 }
 

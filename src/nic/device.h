@@ -74,16 +74,17 @@ class Device {
 
  private:
   static constexpr std::size_t kReceiveBatch = 32;
-  static constexpr int kReceiveRounds = 4;       // batches for each progress()
-  static constexpr int kSendBudget = 128;        // packets for each progress()
-  static constexpr int kTurnPackets = 16;        // of one queue pair before the next has its turn
+  static constexpr int kReceiveRounds = 4;  // batches for each progress()
+  static constexpr int kSendBudget = 128;   // packets for each progress()
+  static constexpr int kTurnPackets = 16;   // of one queue pair before the next has its turn
   static constexpr std::size_t kFrames = 64;
-  static constexpr std::size_t kFrameBytes = wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
+  static constexpr std::size_t kFrameBytes =
+      wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
 
   struct Slot {
     std::unique_ptr<QueuePair> qp;
-    bool active{};         // in active_
-    bool failure_told{};   // its first cause was reported
+    bool active{};        // in active_
+    bool failure_told{};  // its first cause was reported
     transport::RequesterCounts requester_seen{};
     transport::ResponderCounts responder_seen{};
   };
@@ -136,13 +137,13 @@ class Device {
   FreeList qpns_;
   std::uint32_t cqn_next_ = 1;
   std::unordered_map<std::uint32_t, CompletionQueue> cqs_;
-  std::vector<Slot> slots_;       // by QPN - first_qpn_
+  std::vector<Slot> slots_;  // by QPN - first_qpn_
   std::vector<std::uint32_t> used_slots_;
   std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
   Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
-  std::vector<std::byte> frames_;     // kFrames of kFrameBytes
+  std::vector<std::byte> frames_;  // kFrames of kFrameBytes
   std::size_t frame_next_ = 0;
   std::array<link::Frame, kReceiveBatch> received_;
   FailureListener on_failure_;

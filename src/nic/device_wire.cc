@@ -19,17 +19,21 @@ bool Device::receive(Time now) {
 
 void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, Time now) {
   tracer_.count(counter);
-  tracer_.emit(EventKind::PacketDropped, now, qpn.value, headers.bth.opcode, headers.bth.psn.value, static_cast<std::uint64_t>(counter));
+  tracer_.emit(EventKind::PacketDropped, now, qpn.value, headers.bth.opcode, headers.bth.psn.value,
+               static_cast<std::uint64_t>(counter));
 }
 
 // C9-39 ff. for RoCEv2: the addresses are those of the connection, and the P_Key is the default.
 bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) const {
-  return frame.datagram.source == qp.path().destination && frame.datagram.destination == qp.path().source;
+  return frame.datagram.source == qp.path().destination &&
+         frame.datagram.destination == qp.path().source;
 }
 
 void Device::on_frame(const link::Frame& frame, Time now) {
   tracer_.count(Counter::PacketsReceived);
-  tracer_.count(Counter::PacketBytesReceived, frame.bytes.size() + wire::kUdpBytes + (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  tracer_.count(Counter::PacketBytesReceived,
+                frame.bytes.size() + wire::kUdpBytes +
+                    (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
   const auto parsed = wire::parse(frame.bytes);
   if (!parsed) return tracer_.count(Counter::PacketsMalformed);
   const wire::Packet& packet = *parsed;
@@ -37,17 +41,24 @@ void Device::on_frame(const link::Frame& frame, Time now) {
   Slot* slot = find(bth.dest_qpn);
   if (slot == nullptr) return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
   switch (wire::check_icrc(frame.datagram, frame.bytes)) {
-    case wire::IcrcVerdict::Right: break;
-    case wire::IcrcVerdict::Solved: tracer_.count(Counter::IcrcSolved); break;
-    case wire::IcrcVerdict::Wrong: return drop(bth.dest_qpn, packet.headers, Counter::IcrcErrors, now);
+    case wire::IcrcVerdict::Right:
+      break;
+    case wire::IcrcVerdict::Solved:
+      tracer_.count(Counter::IcrcSolved);
+      break;
+    case wire::IcrcVerdict::Wrong:
+      return drop(bth.dest_qpn, packet.headers, Counter::IcrcErrors, now);
   }
   QueuePair& qp = *slot->qp;
-  const bool connected = qp.state() == QpState::Rtr || qp.state() == QpState::Rts || qp.state() == QpState::Sqd;
+  const bool connected =
+      qp.state() == QpState::Rtr || qp.state() == QpState::Rts || qp.state() == QpState::Sqd;
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!connected || packet.info->service != wire::Service::Rc || !key_fits || !is_from_peer(qp, frame))
+  if (!connected || packet.info->service != wire::Service::Rc || !key_fits ||
+      !is_from_peer(qp, frame))
     return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
 
-  tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value, packet.payload.size());
+  tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
+               packet.payload.size());
   qp.on_packet(packet, now);
   after_work(*slot, now);
 }
@@ -110,15 +121,20 @@ bool Device::build_frame(Slot& slot, Time now) {
     return true;
   }
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
-  std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes), headers.bth.pad, std::byte{0});
+  std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),
+              headers.bth.pad, std::byte{0});
   store_le(frame, covered, wire::icrc(qp.path(), frame.first(covered)));
 
-  outbox_.push_back({frame_next_, covered + wire::kIcrcBytes, qp.path(), later(now, qp.ready_at())});
+  outbox_.push_back(
+      {frame_next_, covered + wire::kIcrcBytes, qp.path(), later(now, qp.ready_at())});
   frame_next_ = (frame_next_ + 1) % kFrames;
   tracer_.count(Counter::PacketsSent);
-  tracer_.count(Counter::PacketBytesSent, covered + wire::kIcrcBytes + wire::kUdpBytes + (qp.path().is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
-  tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode, headers.bth.psn.value, payload_bytes,
-               outgoing->emission.again ? 2 : 1, headers.bth.dest_qpn.value);
+  tracer_.count(Counter::PacketBytesSent,
+                covered + wire::kIcrcBytes + wire::kUdpBytes +
+                    (qp.path().is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
+               headers.bth.psn.value, payload_bytes, outgoing->emission.again ? 2 : 1,
+               headers.bth.dest_qpn.value);
   count_transport(slot);
   return true;
 }
@@ -130,7 +146,8 @@ void Device::flush_outbox(Time now) {
     std::size_t count = 0;
     for (const Built& built : outbox_) {
       if (count == batch.size() || built.ready_at > now) break;
-      batch[count++] = {built.datagram, ConstBytes(frames_).subspan(built.frame * kFrameBytes, built.bytes)};
+      batch[count++] = {built.datagram,
+                        ConstBytes(frames_).subspan(built.frame * kFrameBytes, built.bytes)};
     }
     const std::size_t taken = link_.send({batch.data(), count}, now);
     outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(taken));

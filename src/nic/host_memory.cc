@@ -15,15 +15,18 @@ trace::Reason HostMemory::check(const KeyAccess& access, wire::Qpn qpn, Time now
   if (reason) {
     tracer_.count(Counter::KeyRefusals);
     tracer_.emit(EventKind::KeyRefusal, now, access.key.value, access.address, access.bytes,
-                 static_cast<std::uint64_t>(access.right), static_cast<std::uint64_t>(reason.id), qpn.value);
+                 static_cast<std::uint64_t>(access.right), static_cast<std::uint64_t>(reason.id),
+                 qpn.value);
   } else if (tracer_.recording()) {
     tracer_.emit(EventKind::KeyCheck, now, access.key.value, access.address, access.bytes,
-                 static_cast<std::uint64_t>(access.right), keys_.locate(access).at.value, qpn.value);
+                 static_cast<std::uint64_t>(access.right), keys_.locate(access).at.value,
+                 qpn.value);
   }
   return reason;
 }
 
-Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::SpanList& spans, Time now) {
+Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::SpanList& spans,
+                                 Time now) {
   // At most this many bytes at a time, so that their pages always fit one span list.
   constexpr std::uint64_t kStep = (pcie::SpanList::kCapacity - 2) * kPage4K;
   Outcome outcome{.ready_at = now};
@@ -55,7 +58,8 @@ Outcome HostMemory::read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time 
     total.ready_at = later(total.ready_at, resolved.ready_at);
     total.reason = resolved.reason;
     if (!total) break;
-    const Outcome moved = port_.read(spans.all(), to.subspan(total.done_bytes, resolved.done_bytes), now);
+    const Outcome moved =
+        port_.read(spans.all(), to.subspan(total.done_bytes, resolved.done_bytes), now);
     total.reason = moved.reason;
     total.done_bytes += moved.done_bytes;
     total.ready_at = later(total.ready_at, moved.ready_at);
@@ -73,7 +77,8 @@ Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, ConstBytes fro
     total.ready_at = later(total.ready_at, resolved.ready_at);
     total.reason = resolved.reason;
     if (!total) break;
-    const Outcome moved = port_.write(spans.all(), from.subspan(total.done_bytes, resolved.done_bytes), now);
+    const Outcome moved =
+        port_.write(spans.all(), from.subspan(total.done_bytes, resolved.done_bytes), now);
     total.reason = moved.reason;
     total.done_bytes += moved.done_bytes;
     total.ready_at = later(total.ready_at, moved.ready_at);

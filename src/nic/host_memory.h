@@ -34,7 +34,8 @@ class HostMemory {
 
  private:
   // Resolves as much of the access as one span list holds; advances it. Gives the outcome.
-  pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans, Time now);
+  pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans,
+                             Time now);
 
   pcie::DmaPort& port_;
   KeyTable& keys_;

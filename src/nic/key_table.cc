@@ -17,10 +17,14 @@ constexpr std::uint32_t kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4;
 
 bool has_right(std::uint32_t access, KeyRight right) {
   switch (right) {
-    case KeyRight::LocalRead: return true;
-    case KeyRight::LocalWrite: return (access & kLocalWrite) != 0;
-    case KeyRight::RemoteRead: return (access & kRemoteRead) != 0;
-    case KeyRight::RemoteWrite: return (access & kRemoteWrite) != 0;
+    case KeyRight::LocalRead:
+      return true;
+    case KeyRight::LocalWrite:
+      return (access & kLocalWrite) != 0;
+    case KeyRight::RemoteRead:
+      return (access & kRemoteRead) != 0;
+    case KeyRight::RemoteWrite:
+      return (access & kRemoteWrite) != 0;
   }
   return false;
 }
@@ -33,17 +37,20 @@ std::uint32_t pages_of(const KeyRecord& key) {
 
 Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
   const auto refuse = [&](ReasonId id) {
-    return Reason{.id = id, .object = access.key.value, .address = access.address, .length = access.bytes};
+    return Reason{
+        .id = id, .object = access.key.value, .address = access.address, .length = access.bytes};
   };
   const std::uint32_t index = access.key.index();
   if (index >= keys.size()) return refuse(ReasonId::KeyUnknown);
   const KeyRecord& key = keys[index];
   if (key.generation == 0) return refuse(ReasonId::KeyUnknown);
-  if (key.state != static_cast<std::uint32_t>(KeyState::Valid) || key.variant != access.key.variant())
+  if (key.state != static_cast<std::uint32_t>(KeyState::Valid) ||
+      key.variant != access.key.variant())
     return refuse(ReasonId::KeyStale);
   if (key.pd != access.pd) return refuse(ReasonId::KeyOtherDomain);
   if (!has_right(key.access, access.right)) return refuse(ReasonId::RightMissing);
-  if (Range<WireSpace>{{access.address}, access.bytes}.wraps()) return refuse(ReasonId::AddressWraps);
+  if (Range<WireSpace>{{access.address}, access.bytes}.wraps())
+    return refuse(ReasonId::AddressWraps);
   if (!Range<WireSpace>{{key.start}, key.bytes}.contains({access.address}, access.bytes)) {
     Reason reason = refuse(ReasonId::OutOfBounds);
     reason.low = key.start;
@@ -116,7 +123,8 @@ Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
   key.access = entry.access;
   key.start = entry.start;
   key.bytes = entry.bytes;
-  key.layout = static_cast<std::uint32_t>(entry.pages.empty() ? KeyLayout::Contiguous : KeyLayout::Pages);
+  key.layout =
+      static_cast<std::uint32_t>(entry.pages.empty() ? KeyLayout::Contiguous : KeyLayout::Pages);
   key.first_page = first_page;
   key.bus = entry.bus.value;
   key.page_offset = entry.bus.value % kPage4K;
@@ -138,7 +146,8 @@ void KeyTable::remove(wire::Key key) {
 const KeyRecord* KeyTable::find(wire::Key key) const {
   if (key.index() >= tables_.keys.size()) return nullptr;
   const KeyRecord& record = tables_.keys[key.index()];
-  const bool valid = record.state == static_cast<std::uint32_t>(KeyState::Valid) && record.variant == key.variant();
+  const bool valid = record.state == static_cast<std::uint32_t>(KeyState::Valid) &&
+                     record.variant == key.variant();
   return valid ? &record : nullptr;
 }
 

@@ -7,9 +7,9 @@
 // check() and locate() are free of state, so that an initiator on the same host can run them on a
 // view of its peer's table.
 //
-// Spec        IBTA vol. 1, 10.6.3 (access checks); order: index, validity, variant, PD, rights, bounds
-// Threads     owned by the device
-// Invariants  (1) an entry's pages in the translation table belong to it alone
+// Spec        IBTA vol. 1, 10.6.3 (access checks); order: index, validity, variant, PD, rights,
+// bounds Threads     owned by the device Invariants  (1) an entry's pages in the translation table
+// belong to it alone
 //             (2) a key that was given back is not valid again before 255 reuses of its index
 #pragma once
 #include <cstdint>
@@ -58,8 +58,8 @@ class KeyTable {
     std::uint32_t access{};
     std::uint64_t start{};
     std::uint64_t bytes{};
-    BusAddr bus;                          // of the first byte, if `pages` is empty
-    std::span<const std::uint64_t> pages; // bus addresses of its 4 KiB pages, in order
+    BusAddr bus;                           // of the first byte, if `pages` is empty
+    std::span<const std::uint64_t> pages;  // bus addresses of its 4 KiB pages, in order
   };
   // FAILS WITH KeysExhausted, AddressesExhausted (translation table)
   Result<wire::Key, trace::Reason> insert(const Entry& entry);
@@ -68,7 +68,8 @@ class KeyTable {
 
   trace::Reason check(const KeyAccess& access) const { return check_key(tables_.keys, access); }
   BusPiece locate(const KeyAccess& access) const {
-    return first_piece(tables_.translations, tables_.keys[access.key.index()], access.address, access.bytes);
+    return first_piece(tables_.translations, tables_.keys[access.key.index()], access.address,
+                       access.bytes);
   }
   // The record behind a key; null if the key is not valid now.
   const KeyRecord* find(wire::Key key) const;

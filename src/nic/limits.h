@@ -4,16 +4,16 @@
 
 namespace softhca::nic {
 
-inline constexpr std::uint32_t kMaxQps = 4096;        // one block of QPNs
+inline constexpr std::uint32_t kMaxQps = 4096;  // one block of QPNs
 inline constexpr std::uint32_t kMaxCqs = 4096;
 inline constexpr std::uint32_t kMaxPds = 4096;
-inline constexpr std::uint32_t kMaxKeys = 65536;      // memory regions
+inline constexpr std::uint32_t kMaxKeys = 65536;  // memory regions
 inline constexpr std::uint32_t kMaxAhs = 65536;
 inline constexpr std::uint32_t kMaxQueueEntries = 16384;  // work requests of one queue
 inline constexpr std::uint32_t kMaxCqes = 1u << 20;
 inline constexpr std::uint32_t kMaxSges = 32;
 inline constexpr std::uint32_t kMaxInlineBytes = 512;
-inline constexpr std::uint32_t kMaxReads = 16;        // READs outstanding on a queue pair
+inline constexpr std::uint32_t kMaxReads = 16;  // READs outstanding on a queue pair
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 inline constexpr std::uint32_t kGidTableLength = 16;
 inline constexpr std::uint32_t kCompletionVectors = 1;

@@ -31,9 +31,13 @@ QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer
 void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& path) {
   path_ = path;
   responder_ = std::make_unique<transport::Responder>(
-      transport::Responder::Settings{.dest_qpn = a.dest_qpn, .expected_psn = a.rq_psn, .mtu = a.path_mtu_bytes,
-                                     .max_reads = a.max_dest_reads, .min_rnr_timer = a.min_rnr_timer,
-                                     .may_read = (a.access_flags & 4) != 0, .may_write = (a.access_flags & 2) != 0,
+      transport::Responder::Settings{.dest_qpn = a.dest_qpn,
+                                     .expected_psn = a.rq_psn,
+                                     .mtu = a.path_mtu_bytes,
+                                     .max_reads = a.max_dest_reads,
+                                     .min_rnr_timer = a.min_rnr_timer,
+                                     .may_read = (a.access_flags & 4) != 0,
+                                     .may_write = (a.access_flags & 2) != 0,
                                      .max_message_bytes = kMaxMessageBytes},
       *this);
   state_ = QpState::Rtr;
@@ -41,9 +45,13 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
 
 void QueuePair::to_rts(const transport::QpAttributes& a) {
   requester_ = std::make_unique<transport::Requester>(
-      transport::Requester::Settings{.dest_qpn = a.dest_qpn, .initial_psn = a.sq_psn, .mtu = a.path_mtu_bytes,
-                                     .timeout = transport::ack_timeout(a.timeout), .retry_count = a.retry_count,
-                                     .rnr_retry = a.rnr_retry, .max_reads = a.max_reads},
+      transport::Requester::Settings{.dest_qpn = a.dest_qpn,
+                                     .initial_psn = a.sq_psn,
+                                     .mtu = a.path_mtu_bytes,
+                                     .timeout = transport::ack_timeout(a.timeout),
+                                     .retry_count = a.retry_count,
+                                     .rnr_retry = a.rnr_retry,
+                                     .max_reads = a.max_reads},
       *this);
   update(a);
   state_ = QpState::Rts;
@@ -90,11 +98,19 @@ void QueuePair::fetch_sends(Time now) {
   if (!requester_) {
     // In ERR without ever having been connected: everything is flushed as it lies.
     if (state_ != QpState::Error) return;
-    requester_ = std::make_unique<transport::Requester>(
-        transport::Requester::Settings{.dest_qpn = {}, .initial_psn = {}, .mtu = 256, .timeout = {}, .retry_count = 0, .rnr_retry = 0, .max_reads = 0}, *this);
+    requester_ =
+        std::make_unique<transport::Requester>(transport::Requester::Settings{.dest_qpn = {},
+                                                                              .initial_psn = {},
+                                                                              .mtu = 256,
+                                                                              .timeout = {},
+                                                                              .retry_count = 0,
+                                                                              .rnr_retry = 0,
+                                                                              .max_reads = 0},
+                                               *this);
     requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
   }
-  while (send_fetched_ != send_posted_ && requester_->wants_work() && send_fetched_ - send_done_ < kFetchedSlots) {
+  while (send_fetched_ != send_posted_ && requester_->wants_work() &&
+         send_fetched_ - send_done_ < kFetchedSlots) {
     const std::uint32_t index = send_fetched_++;
     Fetched& request = fetched(index);
     Reason reason;
@@ -133,34 +149,51 @@ bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, T
     into.inline_bytes.assign(behind.begin(), behind.begin() + static_cast<std::ptrdiff_t>(needed));
     return true;
   }
-  for (std::size_t i = 0; i < wqe.segments; ++i) into.segments.push_back(load_le<Segment>(behind, i * sizeof(Segment)));
+  for (std::size_t i = 0; i < wqe.segments; ++i)
+    into.segments.push_back(load_le<Segment>(behind, i * sizeof(Segment)));
   return true;
 }
 
 // What the request asks for, with the reason if it must fail: each lkey is checked here, before
 // anything is sent (IBTA 10.6.3.1: local protection checks come first).
-transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason, Time now) {
+transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason,
+                                          Time now) {
   const SendWqe& wqe = request.wqe;
   const auto has = [&](WqeFlag flag) { return (wqe.flags & static_cast<std::uint8_t>(flag)) != 0; };
-  transport::SendWork work{.work = index, .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),
-                           .bytes = request.inline_bytes.size(), .remote_address = wqe.remote_address,
-                           .rkey = {wqe.rkey}, .immediate = wqe.immediate, .signaled = has(WqeFlag::Signaled),
-                           .solicited = has(WqeFlag::Solicited), .fence = has(WqeFlag::Fence),
-                           .status = Status::Success, .reason = {}};
+  transport::SendWork work{.work = index,
+                           .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),
+                           .bytes = request.inline_bytes.size(),
+                           .remote_address = wqe.remote_address,
+                           .rkey = {wqe.rkey},
+                           .immediate = wqe.immediate,
+                           .signaled = has(WqeFlag::Signaled),
+                           .solicited = has(WqeFlag::Solicited),
+                           .fence = has(WqeFlag::Fence),
+                           .status = Status::Success,
+                           .reason = {}};
   if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::Read))
     reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
   const bool is_read = work.opcode == transport::WorkOpcode::Read;
   for (const Segment& s : request.segments) {
     work.bytes += s.bytes;
     if (reason || s.bytes == 0) continue;
-    reason = memory_.check({.key = {s.lkey}, .pd = context_.pd, .right = is_read ? KeyRight::LocalWrite : KeyRight::LocalRead,
-                            .address = s.address, .bytes = s.bytes}, context_.qpn, now);
+    reason = memory_.check({.key = {s.lkey},
+                            .pd = context_.pd,
+                            .right = is_read ? KeyRight::LocalWrite : KeyRight::LocalRead,
+                            .address = s.address,
+                            .bytes = s.bytes},
+                           context_.qpn, now);
   }
   if (!reason && work.bytes > kMaxMessageBytes)
-    reason = {.id = ReasonId::MessageTooLong, .object = context_.qpn.value, .length = work.bytes, .high = kMaxMessageBytes};
+    reason = {.id = ReasonId::MessageTooLong,
+              .object = context_.qpn.value,
+              .length = work.bytes,
+              .high = kMaxMessageBytes};
   if (reason) {
-    work.status = reason.id == ReasonId::MessageTooLong ? Status::LocalLength : local_status(reason);
-    if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported) work.status = Status::LocalQpOperation;
+    work.status =
+        reason.id == ReasonId::MessageTooLong ? Status::LocalLength : local_status(reason);
+    if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported)
+      work.status = Status::LocalQpOperation;
     work.reason = reason;
     work.bytes = 0;
   }
@@ -238,7 +271,8 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now) {
 }
 
 template <class Move>
-Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes, Move&& move) {
+Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
+                              Move&& move) {
   Outcome total{.ready_at = {}};
   for (const Segment& s : segments) {
     if (bytes == 0) break;
@@ -264,44 +298,69 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
   ASSERT(to.size() == from.bytes);
   Outcome outcome{.ready_at = now};
   if (from.place == PayloadRef::Place::Region) {
-    outcome = memory_.read({.key = from.key, .pd = context_.pd, .right = KeyRight::RemoteRead, .address = from.address,
-                            .bytes = from.bytes}, context_.qpn, to, now);
+    outcome = memory_.read({.key = from.key,
+                            .pd = context_.pd,
+                            .right = KeyRight::RemoteRead,
+                            .address = from.address,
+                            .bytes = from.bytes},
+                           context_.qpn, to, now);
     if (!outcome) responder_->on_payload_fault(outcome.reason);
   } else if (from.place == PayloadRef::Place::SendWork) {
     const Fetched& request = fetched(from.work);
     if (!request.inline_bytes.empty()) {
-      std::copy_n(request.inline_bytes.begin() + static_cast<std::ptrdiff_t>(from.offset), from.bytes, to.begin());
+      std::copy_n(request.inline_bytes.begin() + static_cast<std::ptrdiff_t>(from.offset),
+                  from.bytes, to.begin());
     } else {
-      outcome = each_piece(request.segments, from.offset, from.bytes,
-                           [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
-                             return memory_.read({.key = lkey, .pd = context_.pd, .right = KeyRight::LocalRead,
-                                                  .address = address, .bytes = bytes}, context_.qpn, to.subspan(done, bytes), now);
-                           });
-      if (!outcome) requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
+      outcome = each_piece(
+          request.segments, from.offset, from.bytes,
+          [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
+            return memory_.read({.key = lkey,
+                                 .pd = context_.pd,
+                                 .right = KeyRight::LocalRead,
+                                 .address = address,
+                                 .bytes = bytes},
+                                context_.qpn, to.subspan(done, bytes), now);
+          });
+      if (!outcome)
+        requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
     }
   }
   note(outcome);
   return outcome;
 }
 
-Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address, std::uint64_t bytes) {
-  const KeyRight needed = right == transport::RemoteRight::Read ? KeyRight::RemoteRead : KeyRight::RemoteWrite;
-  return memory_.check({.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes}, context_.qpn, now_);
+Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
+                               std::uint64_t bytes) {
+  const KeyRight needed =
+      right == transport::RemoteRight::Read ? KeyRight::RemoteRead : KeyRight::RemoteWrite;
+  return memory_.check(
+      {.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes},
+      context_.qpn, now_);
 }
 
 Reason QueuePair::place(const PayloadRef& to) {
   ASSERT(to.bytes == payload_.size());
   Outcome outcome;
   if (to.place == PayloadRef::Place::Region) {
-    outcome = memory_.write({.key = to.key, .pd = context_.pd, .right = KeyRight::RemoteWrite, .address = to.address,
-                             .bytes = to.bytes}, context_.qpn, payload_, now_);
+    outcome = memory_.write({.key = to.key,
+                             .pd = context_.pd,
+                             .right = KeyRight::RemoteWrite,
+                             .address = to.address,
+                             .bytes = to.bytes},
+                            context_.qpn, payload_, now_);
   } else {
-    const Segments& segments = to.place == PayloadRef::Place::SendWork ? fetched(to.work).segments : receive_.segments;
-    outcome = each_piece(segments, to.offset, to.bytes,
-                         [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
-                           return memory_.write({.key = lkey, .pd = context_.pd, .right = KeyRight::LocalWrite, .address = address,
-                                                 .bytes = bytes}, context_.qpn, payload_.subspan(done, bytes), now_);
-                         });
+    const Segments& segments =
+        to.place == PayloadRef::Place::SendWork ? fetched(to.work).segments : receive_.segments;
+    outcome = each_piece(
+        segments, to.offset, to.bytes,
+        [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
+          return memory_.write({.key = lkey,
+                                .pd = context_.pd,
+                                .right = KeyRight::LocalWrite,
+                                .address = address,
+                                .bytes = bytes},
+                               context_.qpn, payload_.subspan(done, bytes), now_);
+        });
   }
   note(outcome);
   return outcome.reason;
@@ -314,8 +373,12 @@ std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
   for (const Segment& s : receive_.segments) {
     slot.capacity_bytes += s.bytes;
     if (slot.broken || s.bytes == 0) continue;
-    slot.broken = memory_.check({.key = {s.lkey}, .pd = context_.pd, .right = KeyRight::LocalWrite, .address = s.address,
-                                 .bytes = s.bytes}, context_.qpn, now_);
+    slot.broken = memory_.check({.key = {s.lkey},
+                                 .pd = context_.pd,
+                                 .right = KeyRight::LocalWrite,
+                                 .address = s.address,
+                                 .bytes = s.bytes},
+                                context_.qpn, now_);
   }
   return slot;
 }
@@ -331,8 +394,11 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
   cqe.reason = static_cast<std::uint16_t>(done.reason.id);
   cqe.time_ps = static_cast<std::uint64_t>(now.ps);
   const auto opcode = static_cast<transport::WorkOpcode>(wqe.opcode);
-  const bool is_send = opcode == transport::WorkOpcode::Send || opcode == transport::WorkOpcode::SendImm;
-  cqe.kind = static_cast<std::uint8_t>(is_send ? CqeKind::Send : opcode == transport::WorkOpcode::Read ? CqeKind::Read : CqeKind::Write);
+  const bool is_send =
+      opcode == transport::WorkOpcode::Send || opcode == transport::WorkOpcode::SendImm;
+  cqe.kind = static_cast<std::uint8_t>(is_send                                 ? CqeKind::Send
+                                       : opcode == transport::WorkOpcode::Read ? CqeKind::Read
+                                                                               : CqeKind::Write);
   if (opcode == transport::WorkOpcode::Read && done.status == Status::Success)
     for (const Segment& s : fetched(done.work).segments) cqe.byte_count += s.bytes;
   return {context_.send_cqn, cqe};
@@ -382,6 +448,8 @@ std::optional<transport::ResponderFailure> QueuePair::poll_failure() {
   return responder_ ? responder_->poll_failure() : std::nullopt;
 }
 
-Time QueuePair::next_deadline() const { return requester_ ? requester_->next_deadline() : Time::never(); }
+Time QueuePair::next_deadline() const {
+  return requester_ ? requester_->next_deadline() : Time::never();
+}
 
 }  // namespace softhca::nic

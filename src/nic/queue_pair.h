@@ -90,11 +90,16 @@ class QueuePair final : public transport::MemoryPort {
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receive_done_; }
-  const transport::RequesterCounts* requester_counts() const { return requester_ ? &requester_->counts() : nullptr; }
-  const transport::ResponderCounts* responder_counts() const { return responder_ ? &responder_->counts() : nullptr; }
+  const transport::RequesterCounts* requester_counts() const {
+    return requester_ ? &requester_->counts() : nullptr;
+  }
+  const transport::ResponderCounts* responder_counts() const {
+    return responder_ ? &responder_->counts() : nullptr;
+  }
 
   // MemoryPort, for the transport.
-  trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address, std::uint64_t bytes) override;
+  trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
+                             std::uint64_t bytes) override;
   trace::Reason place(const transport::PayloadRef& to) override;
   std::optional<transport::ReceiveSlot> take_receive() override;
 
@@ -117,12 +122,14 @@ class QueuePair final : public transport::MemoryPort {
 
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
-  transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason, Time now);
+  transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
+                                 Time now);
   bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
   // Runs over the part [offset, +bytes) of a scatter list.
   template <class Move>
-  pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes, Move&& move);
+  pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
+                           Move&& move);
   void note(const pcie::Outcome& outcome) { ready_at_ = later(ready_at_, outcome.ready_at); }
   PendingCqe send_cqe(const transport::SendCompletion& done, Time now);
   PendingCqe receive_cqe(const transport::ReceiveCompletion& done, Time now);
@@ -135,17 +142,17 @@ class QueuePair final : public transport::MemoryPort {
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
 
-  std::uint32_t send_posted_ = 0;   // by doorbell, modulo 2^32
+  std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
   std::uint32_t send_done_ = 0;
   std::uint32_t receive_posted_ = 0;
   std::uint32_t receive_taken_ = 0;
   std::uint32_t receive_done_ = 0;
   std::vector<Fetched> fetched_;
-  FetchedReceive receive_;                   // the one that the responder fills
-  std::deque<PendingCqe> flushed_;           // of receives
-  ConstBytes payload_;                       // of the packet in hand
-  Time now_{};                               // of the call in hand
+  FetchedReceive receive_;          // the one that the responder fills
+  std::deque<PendingCqe> flushed_;  // of receives
+  ConstBytes payload_;              // of the packet in hand
+  Time now_{};                      // of the call in hand
   Time ready_at_{};
   trace::Reason last_reason_{};
 };

@@ -28,12 +28,12 @@ struct KeyRecord {
   std::uint64_t bus{};          // Contiguous: bus address of the first byte
   std::uint64_t page_offset{};  // Pages: offset of the first byte in its 4 KiB page
   std::uint32_t generation{};
-  std::uint32_t in_flight{};    // accesses by a same-host initiator that are under way
+  std::uint32_t in_flight{};  // accesses by a same-host initiator that are under way
 };
 static_assert(sizeof(KeyRecord) == 64 && std::has_unique_object_representations_v<KeyRecord>);
 
 struct QpRecord {
-  std::uint32_t qpn{};  // 0: free
+  std::uint32_t qpn{};    // 0: free
   std::uint32_t state{};  // transport::QpState
   std::uint32_t type{};
   std::uint32_t pd{};

@@ -45,7 +45,13 @@ struct ReceiveWqe {
 };
 static_assert(sizeof(ReceiveWqe) == 16);
 
-enum class CqeKind : std::uint8_t { Send = 0, Write = 1, Read = 2, Receive = 128, ReceiveWrite = 129 };
+enum class CqeKind : std::uint8_t {
+  Send = 0,
+  Write = 1,
+  Read = 2,
+  Receive = 128,
+  ReceiveWrite = 129
+};
 enum class CqeFlag : std::uint8_t { Immediate = 1, Solicited = 2 };
 
 struct Cqe {
@@ -69,7 +75,13 @@ static_assert(std::has_unique_object_representations_v<Cqe>);
 // Behind the last slot of a completion ring: how many entries the program has taken off.
 inline constexpr std::size_t kCqDoorbellRecordBytes = 64;
 
-enum class EqeKind : std::uint32_t { Completion = 1, CqError = 2, QpFatal = 3, QpRequestError = 4, QpAccessError = 5 };
+enum class EqeKind : std::uint32_t {
+  Completion = 1,
+  CqError = 2,
+  QpFatal = 3,
+  QpRequestError = 4,
+  QpAccessError = 5
+};
 
 struct Eqe {
   std::uint32_t kind{};    // EqeKind

@@ -3,8 +3,9 @@
 // The program may have unmapped or protected what it once registered. A memcpy would then raise a
 // signal in somebody else's program; the kernel's own copy answers EFAULT and says how far it came.
 //
-// ProcessVm  process_vm_readv/writev on ourselves: one call for many pieces, about 0.6 us
-// Pipe       through a pipe, where a seccomp filter forbids the first: two calls for each 64 KiB
+// ProcessVm  process_vm_readv/writev on ourselves: one call for many pieces
+// Pipe       through a pipe, where a seccomp filter forbids the first: two calls and two copies for
+//            each 64 KiB
 //
 // Threads     one call at a time (Pipe shares its pipe; nothing else is shared)
 // Invariants  (1) no byte before `done_bytes` is missing, no page behind it is touched

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "os/test_child.h"
 #include "os/test_pages.h"
 
 namespace softhca::os {
@@ -135,6 +136,20 @@ TEST_P(GuardedCopyTest, WorksAgainAfterAFault) {
   EXPECT_EQ(write(pages.address(), buffer).fault, CopyFault::None);
   EXPECT_EQ(pages.page(0)[99], std::byte{7});
   EXPECT_EQ(pages.page(0)[100], std::byte{0});
+}
+
+TEST_P(GuardedCopyTest, ReachesAForkedChildsOwnMemoryAndNotItsParents) {
+  TestPages pages(1);
+  std::vector<std::byte> buffer(8, std::byte{1});
+  ASSERT_EQ(write(pages.address(), buffer).fault, CopyFault::None);
+  const int status = run_in_child([&] {
+    buffer.assign(8, std::byte{2});
+    const MemoryPiece piece{pages.address(), 8};
+    if (copy_->to_memory({&piece, 1}, buffer).fault != CopyFault::None) return 1;
+    return pages.page(0)[7] == std::byte{2} ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(pages.page(0)[7], std::byte{1});
 }
 
 TEST(GuardedCopy, ClosesItsDescriptors) {

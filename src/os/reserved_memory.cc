@@ -8,7 +8,8 @@ Bytes reserve_memory() {
   constexpr std::size_t kMost = std::size_t{64} << 30;
   constexpr std::size_t kLeast = std::size_t{64} << 20;
   for (std::size_t bytes = kMost; bytes >= kLeast; bytes /= 4) {
-    void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start != MAP_FAILED) return {static_cast<std::byte*>(start), bytes};
   }
   return {};

@@ -6,7 +6,6 @@
 
 namespace softhca::os {
 
-
 std::string own_name() {
   std::array<char, 17> name{};
   if (prctl(PR_GET_NAME, name.data()) != 0) return "";

@@ -45,16 +45,19 @@ class ArenaSpace final : public driver::AddressSpace {
  public:
   enum class Page : std::uint8_t { Writable, ReadOnly, Gone };
 
-  ArenaSpace(std::uint64_t first, std::uint64_t bytes) : first_(first), pages_(bytes / kPage4K, Page::Gone) {}
+  ArenaSpace(std::uint64_t first, std::uint64_t bytes)
+      : first_(first), pages_(bytes / kPage4K, Page::Gone) {}
 
   Reason probe(Range<VirtSpace> range, bool write) override {
     const std::uint64_t count = pages_touched(range, kPage4K);
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t page = align_down(range.start, kPage4K).value + i * kPage4K;
       const std::uint64_t index = (page - kVirtualBase) / kPage4K;
-      const bool there = page >= kVirtualBase && index < pages_.size() && pages_[index] != Page::Gone;
+      const bool there =
+          page >= kVirtualBase && index < pages_.size() && pages_[index] != Page::Gone;
       if (!there) return {.id = ReasonId::HoleInRange, .address = page, .length = range.length};
-      if (write && pages_[index] == Page::ReadOnly) return {.id = ReasonId::PageReadOnly, .address = page, .length = range.length};
+      if (write && pages_[index] == Page::ReadOnly)
+        return {.id = ReasonId::PageReadOnly, .address = page, .length = range.length};
     }
     return {};
   }
@@ -90,7 +93,8 @@ struct Host::Machine {
         frames(iommu_memory),
         iommu(frames, {}, tracer),
         iova(s.seed ^ 0x696f7661),
-        port({.ram = ram, .iommu = iommu, .iotlb = iotlb, .config = config, .tracer = tracer}, s.costs),
+        port({.ram = ram, .iommu = iommu, .iotlb = iotlb, .config = config, .tracer = tracer},
+             s.costs),
         rings(ram, s.ram_bytes / kRingShare),
         space(s.ram_bytes / kRingShare, s.ram_bytes - s.ram_bytes / kRingShare) {}
 
@@ -117,14 +121,31 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
     : machine_(std::make_unique<Machine>(settings)), gid_(gid) {
   Machine& m = *machine_;
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
-      .ram = m.ram, .pins = m.pins, .iommu = m.iommu, .iova = m.iova, .port = m.port, .config = m.config, .space = m.space,
-      .rings = m.rings, .link = link, .tracer = m.tracer, .tables = tables(), .first_qpn = kFirstQpn, .seed = settings.seed,
+      .ram = m.ram,
+      .pins = m.pins,
+      .iommu = m.iommu,
+      .iova = m.iova,
+      .port = m.port,
+      .config = m.config,
+      .space = m.space,
+      .rings = m.rings,
+      .link = link,
+      .tracer = m.tracer,
+      .tables = tables(),
+      .first_qpn = kFirstQpn,
+      .seed = settings.seed,
       .scatter = settings.scatter,
       .open_path = [](const wire::Gid&, wire::Qpn qpn) -> Result<std::uint16_t, Reason> {
         return static_cast<std::uint16_t>(0xc000 | (qpn.value & 0x3fff));
       }});
-  engine_->set_port({.state = driver::PortState::Active, .max_mtu = 4096, .active_mtu = settings.mtu, .interface_mtu = 9000,
-                     .gid_table_length = nic::kGidTableLength, .speed_mbps = 100'000, .max_message_bytes = nic::kMaxMessageBytes, .down = {}},
+  engine_->set_port({.state = driver::PortState::Active,
+                     .max_mtu = 4096,
+                     .active_mtu = settings.mtu,
+                     .interface_mtu = 9000,
+                     .gid_table_length = nic::kGidTableLength,
+                     .speed_mbps = 100'000,
+                     .max_message_bytes = nic::kMaxMessageBytes,
+                     .down = {}},
                     {{0, gid}});
 }
 
@@ -139,15 +160,25 @@ VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset) {
   return at;
 }
 
-Bytes Host::memory(VirtAddr at, std::uint64_t bytes) { return {machine_->ram.cpu_address(machine_->space.frame_of(at)), bytes}; }
-void Host::unmap(VirtAddr at, std::uint64_t bytes) { machine_->space.set(at, bytes, ArenaSpace::Page::Gone); }
-void Host::protect(VirtAddr at, std::uint64_t bytes) { machine_->space.set(at, bytes, ArenaSpace::Page::ReadOnly); }
+Bytes Host::memory(VirtAddr at, std::uint64_t bytes) {
+  return {machine_->ram.cpu_address(machine_->space.frame_of(at)), bytes};
+}
+void Host::unmap(VirtAddr at, std::uint64_t bytes) {
+  machine_->space.set(at, bytes, ArenaSpace::Page::Gone);
+}
+void Host::protect(VirtAddr at, std::uint64_t bytes) {
+  machine_->space.set(at, bytes, ArenaSpace::Page::ReadOnly);
+}
 
 host::Iommu& Host::iommu() { return machine_->iommu; }
 host::Pins& Host::pins() { return machine_->pins; }
 host::IovaSpace& Host::iova() { return machine_->iova; }
 pcie::ConfigSpace& Host::config() { return machine_->config; }
-nic::Tables Host::tables() { return {.keys = machine_->keys, .translations = machine_->translations, .qps = machine_->qps}; }
-std::uint64_t Host::counter(trace::Counter counter) const { return machine_->tracer.counters().get(counter); }
+nic::Tables Host::tables() {
+  return {.keys = machine_->keys, .translations = machine_->translations, .qps = machine_->qps};
+}
+std::uint64_t Host::counter(trace::Counter counter) const {
+  return machine_->tracer.counters().get(counter);
+}
 
 }  // namespace softhca::sim

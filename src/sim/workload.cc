@@ -20,21 +20,24 @@ constexpr std::uint64_t kMargin = 16;  // bytes around each buffer that nobody m
 constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
 
 WorkOpcode opcode_of(int kind) {
-  constexpr std::array kOpcodes = {WorkOpcode::Send, WorkOpcode::SendImm, WorkOpcode::Write, WorkOpcode::WriteImm, WorkOpcode::Read};
+  constexpr std::array kOpcodes = {WorkOpcode::Send, WorkOpcode::SendImm, WorkOpcode::Write,
+                                   WorkOpcode::WriteImm, WorkOpcode::Read};
   return kOpcodes[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace
 
-Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::uint32_t operations) : world_(world), prng_(seed) {
+Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::uint32_t operations)
+    : world_(world), prng_(seed) {
   const Connection::End* ends[] = {&c.a, &c.b};
   for (int i = 0; i < 2; ++i) {
     Arena& arena = arenas_[i];
     arena.host = ends[i]->host;
     arena.bytes = kArenaBytes;
     arena.start = arena.host->allocate(arena.bytes, prng_.below(4096));
-    const auto region = arena.host->engine().register_memory(ends[i]->pd, arena.start, arena.bytes, {arena.start.value},
-                                                             driver::AccessFlags::of_bits(1 | 2 | 4), world.now());
+    const auto region = arena.host->engine().register_memory(
+        ends[i]->pd, arena.start, arena.bytes, {arena.start.value},
+        driver::AccessFlags::of_bits(1 | 2 | 4), world.now());
     ASSERT(region);
     arena.key = region->key;
     arena.model.resize(arena.bytes);
@@ -61,14 +64,17 @@ void Workload::plan(Direction& direction, std::uint32_t operations) {
     Operation op;
     op.kind = static_cast<Kind>(prng_.below(5));
     op.bytes = static_cast<std::uint32_t>(prng_.below(prng_.chance(1, 3) ? 64 : kLongestBytes));
-    if (near.used + kLongestBytes + 4 * kMargin > near.bytes || far.used + kLongestBytes + 4 * kMargin > far.bytes) break;
+    if (near.used + kLongestBytes + 4 * kMargin > near.bytes ||
+        far.used + kLongestBytes + 4 * kMargin > far.bytes)
+      break;
     op.immediate = static_cast<std::uint32_t>(prng_.next());
     const bool is_read = op.kind == Kind::Read;
     Arena& from = is_read ? far : near;
     Arena& to = is_read ? near : far;
     op.source = take(from, op.bytes);
     op.target = take(to, op.bytes);
-    std::copy_n(from.model.begin() + static_cast<std::ptrdiff_t>(op.source), op.bytes, to.model.begin() + static_cast<std::ptrdiff_t>(op.target));
+    std::copy_n(from.model.begin() + static_cast<std::ptrdiff_t>(op.source), op.bytes,
+                to.model.begin() + static_cast<std::ptrdiff_t>(op.target));
     if (needs_receive(op.kind)) ++direction.receives_needed;
     direction.operations.push_back(op);
   }
@@ -82,12 +88,14 @@ void Workload::post(Direction& d) {
   Arena& near = arena_of(d.from);
   Arena& far = arena_of(d.to);
   // Receives, sometimes late: the sender then meets RNR NAKs.
-  while (d.receive_next < d.operations.size() && d.receives.size() < 16 && (d.receives.empty() || prng_.chance(1, 2))) {
+  while (d.receive_next < d.operations.size() && d.receives.size() < 16 &&
+         (d.receives.empty() || prng_.chance(1, 2))) {
     const Operation& op = d.operations[d.receive_next];
     if (needs_receive(op.kind)) {
       const bool is_send = op.kind != Kind::WriteImm;
       const driver::Sge sge{far.start.value + op.target, op.bytes, far.key.value};
-      const auto posted = d.to.host->engine().post_receive(*d.to.qp, {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, false, world_.now());
+      const auto posted = d.to.host->engine().post_receive(
+          *d.to.qp, {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, false, world_.now());
       if (!posted) break;
       d.receives.push_back(d.receive_next);
     }
@@ -103,16 +111,24 @@ void Workload::post(Direction& d) {
     const std::size_t pieces = 1 + prng_.below(3);
     std::uint32_t done = 0;
     for (std::size_t i = 0; i < pieces; ++i) {
-      const std::uint32_t bytes = i + 1 == pieces ? op.bytes - done : static_cast<std::uint32_t>(prng_.below(op.bytes - done + 1));
+      const std::uint32_t bytes =
+          i + 1 == pieces ? op.bytes - done
+                          : static_cast<std::uint32_t>(prng_.below(op.bytes - done + 1));
       sges[i] = {near.start.value + local + done, bytes, near.key.value};
       done += bytes;
     }
     driver::SendFlags flags = driver::SendFlag::Signaled;
     if (prng_.chance(1, 8)) flags |= driver::SendFlag::Fence;
-    const auto posted = d.from.host->engine().post_send(
-        *d.from.qp, {.wr_id = d.posted, .opcode = opcode_of(static_cast<int>(op.kind)), .flags = flags,
-                     .sges = std::span(sges).first(pieces), .immediate = op.immediate,
-                     .remote_address = far.start.value + remote, .rkey = far.key}, false, world_.now());
+    const auto posted =
+        d.from.host->engine().post_send(*d.from.qp,
+                                        {.wr_id = d.posted,
+                                         .opcode = opcode_of(static_cast<int>(op.kind)),
+                                         .flags = flags,
+                                         .sges = std::span(sges).first(pieces),
+                                         .immediate = op.immediate,
+                                         .remote_address = far.start.value + remote,
+                                         .rkey = far.key},
+                                        false, world_.now());
     if (!posted) break;
     ++d.posted;
   }
@@ -120,21 +136,28 @@ void Workload::post(Direction& d) {
 
 void Workload::on_send_done(Direction& d, const driver::Completion& c) {
   if (c.status != Status::Success)
-    return complain(fmt::format("operation {} failed with status {}, reason {}", c.wr_id, static_cast<int>(c.status), static_cast<int>(c.reason)));
-  if (c.wr_id != d.completed) return complain(fmt::format("operation {} completed where {} was due", c.wr_id, d.completed));
+    return complain(fmt::format("operation {} failed with status {}, reason {}", c.wr_id,
+                                static_cast<int>(c.status), static_cast<int>(c.reason)));
+  if (c.wr_id != d.completed)
+    return complain(fmt::format("operation {} completed where {} was due", c.wr_id, d.completed));
   ++d.completed;
 }
 
 void Workload::on_receive_done(Direction& d, const driver::Completion& c) {
   const std::size_t index = c.wr_id & ~kReceiveTag;
-  if (c.status != Status::Success) return complain(fmt::format("receive {} failed with status {}", index, static_cast<int>(c.status)));
-  if (d.receives.empty() || d.receives.front() != index) return complain(fmt::format("receive {} completed out of turn", index));
+  if (c.status != Status::Success)
+    return complain(
+        fmt::format("receive {} failed with status {}", index, static_cast<int>(c.status)));
+  if (d.receives.empty() || d.receives.front() != index)
+    return complain(fmt::format("receive {} completed out of turn", index));
   d.receives.pop_front();
   ++d.receives_done;
   const Operation& op = d.operations[index];
-  if (c.byte_count != op.bytes) complain(fmt::format("receive {}: {} bytes, expected {}", index, c.byte_count, op.bytes));
+  if (c.byte_count != op.bytes)
+    complain(fmt::format("receive {}: {} bytes, expected {}", index, c.byte_count, op.bytes));
   const bool immediate = op.kind != Kind::Send;
-  if (c.with_immediate != immediate || (immediate && c.immediate != op.immediate)) complain(fmt::format("receive {}: wrong immediate data", index));
+  if (c.with_immediate != immediate || (immediate && c.immediate != op.immediate))
+    complain(fmt::format("receive {}: wrong immediate data", index));
 }
 
 void Workload::take_completions(Connection::End& end) {
@@ -143,7 +166,8 @@ void Workload::take_completions(Connection::End& end) {
     for (std::size_t i = 0; i < count; ++i) {
       const driver::Completion& c = completions[i];
       const bool is_receive = (c.wr_id & kReceiveTag) != 0;
-      Direction& d = (end.host == directions_[0].from.host) != is_receive ? directions_[0] : directions_[1];
+      Direction& d =
+          (end.host == directions_[0].from.host) != is_receive ? directions_[0] : directions_[1];
       is_receive ? on_receive_done(d, c) : on_send_done(d, c);
     }
   }

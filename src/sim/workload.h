@@ -20,7 +20,8 @@ namespace softhca::sim {
 class Workload {
  public:
   // Both directions of `connection` are used. REQUIRES: both outlive this.
-  Workload(World& world, const Connection& connection, std::uint64_t seed, std::uint32_t operations);
+  Workload(World& world, const Connection& connection, std::uint64_t seed,
+           std::uint32_t operations);
 
   // Posts what fits and takes completions. Call after each step of the world.
   void drive();
@@ -63,14 +64,18 @@ class Workload {
     std::uint64_t used = 0;
   };
 
-  static bool needs_receive(Kind kind) { return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm; }
+  static bool needs_receive(Kind kind) {
+    return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm;
+  }
   void plan(Direction& direction, std::uint32_t operations);
   std::uint64_t take(Arena& arena, std::uint32_t bytes);
   void post(Direction& direction);
   void take_completions(Connection::End& end);
   void on_send_done(Direction& direction, const driver::Completion& completion);
   void on_receive_done(Direction& direction, const driver::Completion& completion);
-  Arena& arena_of(const Connection::End& end) { return end.host == arenas_[0].host ? arenas_[0] : arenas_[1]; }
+  Arena& arena_of(const Connection::End& end) {
+    return end.host == arenas_[0].host ? arenas_[0] : arenas_[1];
+  }
   void complain(const std::string& what);
 
   World& world_;

@@ -31,7 +31,7 @@ HostSettings cited_host_costs() {
   s.costs.read_latency = nanoseconds(557);
   s.costs.write_latency = picoseconds(278'500);  // half of that round trip: derived, not measured
   s.costs.iotlb_miss = nanoseconds(288);
-  s.costs.ps_per_byte = 127;  // 8 / (8 GT/s * 8 lanes * 128/130) ns
+  s.costs.ps_per_byte = 127;                     // 8 / (8 GT/s * 8 lanes * 128/130) ns
   s.costs.tlp_overhead = picoseconds(24 * 127);  // 24 bytes of header and framing
   return s;
 }
@@ -102,25 +102,38 @@ bool World::run_until(const std::function<bool()>& done, Duration limit) {
 
 namespace {
 
-void bring_up(Connection::End& end, const Connection::End& peer, const ConnectionSettings& s, wire::Psn own, wire::Psn theirs, Time now) {
+void bring_up(Connection::End& end, const Connection::End& peer, const ConnectionSettings& s,
+              wire::Psn own, wire::Psn theirs, Time now) {
   driver::Engine& engine = end.host->engine();
   transport::QpAttributes a;
   a.state = QpState::Init;
   a.port = 1;
   a.access_flags = s.access;
   using Mask = transport::QpAttributeMask;
-  auto ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::PkeyIndex | QpAttribute::Port | QpAttribute::AccessFlags, now);
+  auto ok = engine.modify_qp(*end.qp, a,
+                             Mask(QpAttribute::State) | QpAttribute::PkeyIndex | QpAttribute::Port |
+                                 QpAttribute::AccessFlags,
+                             now);
   ASSERT(ok);
   a.state = QpState::Rtr;
-  a.address = {.is_global = true, .destination = peer.host->gid(), .source_gid_index = 0, .flow_label = 0, .hop_limit = 64,
-               .traffic_class = 0, .service_level = 0, .port = 1};
+  a.address = {.is_global = true,
+               .destination = peer.host->gid(),
+               .source_gid_index = 0,
+               .flow_label = 0,
+               .hop_limit = 64,
+               .traffic_class = 0,
+               .service_level = 0,
+               .port = 1};
   a.path_mtu_bytes = s.mtu;
   a.dest_qpn = peer.qp->qpn();
   a.rq_psn = theirs;
   a.max_dest_reads = s.max_reads;
   a.min_rnr_timer = s.min_rnr_timer;
-  ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::AddressVector | QpAttribute::PathMtu | QpAttribute::DestQpn |
-                                        QpAttribute::RqPsn | QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer, now);
+  ok = engine.modify_qp(*end.qp, a,
+                        Mask(QpAttribute::State) | QpAttribute::AddressVector |
+                            QpAttribute::PathMtu | QpAttribute::DestQpn | QpAttribute::RqPsn |
+                            QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer,
+                        now);
   ASSERT(ok);
   a.state = QpState::Rts;
   a.sq_psn = own;
@@ -128,12 +141,15 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   a.retry_count = s.retry_count;
   a.rnr_retry = s.rnr_retry;
   a.max_reads = s.max_reads;
-  ok = engine.modify_qp(*end.qp, a, Mask(QpAttribute::State) | QpAttribute::SqPsn | QpAttribute::Timeout | QpAttribute::RetryCount |
-                                        QpAttribute::RnrRetry | QpAttribute::MaxReads, now);
+  ok = engine.modify_qp(*end.qp, a,
+                        Mask(QpAttribute::State) | QpAttribute::SqPsn | QpAttribute::Timeout |
+                            QpAttribute::RetryCount | QpAttribute::RnrRetry | QpAttribute::MaxReads,
+                        now);
   ASSERT(ok);
 }
 
-Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventSink* events, Time now) {
+Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventSink* events,
+                         Time now) {
   Connection::End end{.host = &host, .pd = 0, .cq = nullptr, .qp = nullptr};
   driver::Engine& engine = host.engine();
   const auto pd = engine.alloc_pd();
@@ -142,10 +158,18 @@ Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventS
   const auto cq = engine.create_cq(4 * s.depth, events, now);
   ASSERT(cq);
   end.cq = *cq;
-  const auto qp = engine.create_qp({.pd = end.pd, .type = transport::QpType::Rc, .send_cq = end.cq, .receive_cq = end.cq,
-                                    .capacity = {.send_requests = s.depth, .receive_requests = s.depth, .send_sges = s.sges,
-                                                 .receive_sges = s.sges, .inline_bytes = s.inline_bytes},
-                                    .signal_all = false, .events = events}, now);
+  const auto qp = engine.create_qp({.pd = end.pd,
+                                    .type = transport::QpType::Rc,
+                                    .send_cq = end.cq,
+                                    .receive_cq = end.cq,
+                                    .capacity = {.send_requests = s.depth,
+                                                 .receive_requests = s.depth,
+                                                 .send_sges = s.sges,
+                                                 .receive_sges = s.sges,
+                                                 .inline_bytes = s.inline_bytes},
+                                    .signal_all = false,
+                                    .events = events},
+                                   now);
   ASSERT(qp);
   end.qp = *qp;
   return end;
@@ -154,7 +178,8 @@ Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventS
 }  // namespace
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
-  Connection c{make_end(a, settings, settings.events_a, world.now()), make_end(b, settings, settings.events_b, world.now())};
+  Connection c{make_end(a, settings, settings.events_a, world.now()),
+               make_end(b, settings, settings.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;

@@ -18,8 +18,8 @@ struct WorldSettings {
   std::uint64_t seed = 1;
   std::size_t hosts = 2;
   link::SimCosts network;
-  HostSettings host;          // number, seed and journal are set for each
-  bool record = false;        // keep a journal
+  HostSettings host;    // number, seed and journal are set for each
+  bool record = false;  // keep a journal
   bool ipv6 = false;
 };
 

@@ -16,9 +16,34 @@ namespace softhca::trace {
 
 // Rows keep their order for ever. Add at the end.
 enum class EventKind : std::uint16_t {
-  None, Register, Deregister, Pin, Unpin, IommuMap, IommuUnmap, IotlbHit, IotlbMiss, IommuFault,
-  DmaRead, DmaWrite, Tlp, Doorbell, WqeFetch, KeyCheck, KeyRefusal, Cqe, Eqe, Interrupt,
-  PacketSent, PacketReceived, PacketDropped, Retransmit, Timeout, QpState, Refusal, CpuCopy,
+  None,
+  Register,
+  Deregister,
+  Pin,
+  Unpin,
+  IommuMap,
+  IommuUnmap,
+  IotlbHit,
+  IotlbMiss,
+  IommuFault,
+  DmaRead,
+  DmaWrite,
+  Tlp,
+  Doorbell,
+  WqeFetch,
+  KeyCheck,
+  KeyRefusal,
+  Cqe,
+  Eqe,
+  Interrupt,
+  PacketSent,
+  PacketReceived,
+  PacketDropped,
+  Retransmit,
+  Timeout,
+  QpState,
+  Refusal,
+  CpuCopy,
   Count_,
 };
 
@@ -41,8 +66,8 @@ static_assert(std::has_unique_object_representations_v<Event>, "no padding");
 struct EventInfo {
   EventKind kind;
   std::string_view name;
-  std::string_view object;                              // what `object` names, "" if nothing
-  std::array<std::string_view, kEventFields> fields;    // "" where unused
+  std::string_view object;                            // what `object` names, "" if nothing
+  std::array<std::string_view, kEventFields> fields;  // "" where unused
 };
 
 extern const std::array<EventInfo, kEventKindCount> kEvents;

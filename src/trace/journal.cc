@@ -21,7 +21,8 @@ std::vector<Event> Journal::events() const {
   std::vector<Event> all;
   const std::uint64_t kept = std::min<std::uint64_t>(appended_, ring_.size());
   all.reserve(kept);
-  for (std::uint64_t i = appended_ - kept; i < appended_; ++i) all.push_back(ring_[i % ring_.size()]);
+  for (std::uint64_t i = appended_ - kept; i < appended_; ++i)
+    all.push_back(ring_[i % ring_.size()]);
   return all;
 }
 
@@ -42,8 +43,9 @@ std::string recording(const Journal& journal, std::string_view clock) {
   for (const EventInfo& row : kEvents)
     table += fmt::format("{} {} {}\n", row.name, row.object.empty() ? "-" : row.object,
                          fmt::join(row.fields, ","));
-  std::string out = fmt::format("SOFTHCA-JOURNAL 1\nclock {}\nlost {}\nevents {}\ntable {}\n{}",
-                                clock, journal.lost(), journal.events().size(), table.size(), table);
+  std::string out =
+      fmt::format("SOFTHCA-JOURNAL 1\nclock {}\nlost {}\nevents {}\ntable {}\n{}", clock,
+                  journal.lost(), journal.events().size(), table.size(), table);
   out.resize((out.size() + 63) / 64 * 64, '\n');  // records start at a multiple of their size
   for (const Event& event : journal.events()) {
     const ConstBytes bytes = bytes_of(event);

@@ -53,8 +53,12 @@ class Tracer {
   void emit(EventKind kind, Time now, std::uint32_t object, std::uint64_t a = 0,
             std::uint64_t b = 0, std::uint64_t c = 0, std::uint64_t d = 0, std::uint64_t e = 0) {
     if (journal_ != nullptr) [[unlikely]]
-      journal_->append({.time_ps = now.ps, .kind = kind, .host = host_, .object = object,
-                        .sequence = 0, .fields = {a, b, c, d, e}});
+      journal_->append({.time_ps = now.ps,
+                        .kind = kind,
+                        .host = host_,
+                        .object = object,
+                        .sequence = 0,
+                        .fields = {a, b, c, d, e}});
   }
 
   void emit(const Reason& reason, Time now) {

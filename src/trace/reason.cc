@@ -65,11 +65,9 @@ constexpr ReasonInfo kReasons[] = {
      "Split it."},
     {OpcodeNotSupported, "opcode_not_supported", Driver,
      "The queue pair's service must offer the operation.", "See `softhca devices` for what is."},
-    {QueueFull, "queue_full", Driver,
-     "A queue holds as many work requests as it was created with.",
+    {QueueFull, "queue_full", Driver, "A queue holds as many work requests as it was created with.",
      "Poll completions before posting more, or raise max_send_wr or max_recv_wr."},
-    {QpNotReady, "qp_not_ready", Driver,
-     "Sends may be posted from RTS on, receives from INIT on.",
+    {QpNotReady, "qp_not_ready", Driver, "Sends may be posted from RTS on, receives from INIT on.",
      "Bring the queue pair to the right state with modify_qp first."},
     {Flushed, "flushed", Transport,
      "Work that was outstanding when a queue pair failed is flushed.",
@@ -110,8 +108,7 @@ constexpr ReasonInfo kReasons[] = {
     {PageReadOnly, "page_read_only", Kernel,
      "Pages of a registration with LOCAL_WRITE must be writable, others readable.",
      "Map the memory with the needed protection, or register without LOCAL_WRITE."},
-    {MemlockExceeded, "memlock_exceeded", Kernel,
-     "Pinned pages count against RLIMIT_MEMLOCK.",
+    {MemlockExceeded, "memlock_exceeded", Kernel, "Pinned pages count against RLIMIT_MEMLOCK.",
      "Raise it (ulimit -l, LimitMEMLOCK=, container settings), or drop SOFTHCA_STRICT."},
     {BadAccessFlags, "bad_access_flags", Driver,
      "REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE, and unknown flags are refused.",
@@ -160,7 +157,8 @@ constexpr ReasonInfo kReasons[] = {
      "See ibv_devinfo -v for the limits."},
     {DestinationGidZero, "destination_gid_zero", Driver, "A destination GID must not be zero.",
      "Exchange GIDs with the peer; ibv_rc_pingpong needs -g INDEX on both sides."},
-    {PortDown, "port_down", Driver, "The interface must be up.", "ip link set dev IF up"},
+    {PortDown, "port_down", Driver, "The interface must be up and have an address.",
+     "ip link set dev IF up (in a new network namespace: ip link set lo up)."},
     {NoInterface, "no_interface", Driver, "A device needs a network interface with an address.",
      "Bring one up, or name one with SOFTHCA_NETDEV."},
     {UdpPortTaken, "udp_port_taken", Driver, "RoCEv2 needs UDP port 4791 at the GID's address.",
@@ -189,13 +187,18 @@ std::string_view checker_name(Checker checker) {
 std::string reason_text(const Reason& reason) {
   const ReasonInfo* row = find_reason(reason.id);
   if (row == nullptr) return fmt::format("reason {}", static_cast<unsigned>(reason.id));
-  std::string text = fmt::format("{} (reason {}, {}): {}", row->name, static_cast<unsigned>(reason.id),
-                                 checker_name(row->checker), row->rule);
+  std::string text =
+      fmt::format("{} (reason {}, {}): {}", row->name, static_cast<unsigned>(reason.id),
+                  checker_name(row->checker), row->rule);
   if (reason.object != 0) text += fmt::format(" Object {:#x}.", reason.object);
-  if (reason.address != 0) text += fmt::format(" Asked for {:#x}, {} bytes.", reason.address, reason.length);
-  else if (reason.length != 0) text += fmt::format(" Asked for {}.", reason.length);
-  if (reason.low != 0) text += fmt::format(" Allowed {:#x} to {:#x}.", reason.low, reason.high);
-  else if (reason.high != 0) text += fmt::format(" Limit {}.", reason.high);
+  if (reason.address != 0)
+    text += fmt::format(" Asked for {:#x}, {} bytes.", reason.address, reason.length);
+  else if (reason.length != 0)
+    text += fmt::format(" Asked for {}.", reason.length);
+  if (reason.low != 0)
+    text += fmt::format(" Allowed {:#x} to {:#x}.", reason.low, reason.high);
+  else if (reason.high != 0)
+    text += fmt::format(" Limit {}.", reason.high);
   return text + " Remedy: " + std::string(row->remedy);
 }
 

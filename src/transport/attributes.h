@@ -11,13 +11,31 @@
 
 namespace softhca::transport {
 
-enum class QpState : std::uint8_t { Reset = 0, Init = 1, Rtr = 2, Rts = 3, Sqd = 4, Sqe = 5, Error = 6 };
+enum class QpState : std::uint8_t {
+  Reset = 0,
+  Init = 1,
+  Rtr = 2,
+  Rts = 3,
+  Sqd = 4,
+  Sqe = 5,
+  Error = 6
+};
 enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4 };
 
 enum class Status : std::uint8_t {
-  Success = 0, LocalLength = 1, LocalQpOperation = 2, LocalProtection = 4, Flushed = 5,
-  MwBind = 6, BadResponse = 7, LocalAccess = 8, RemoteInvalidRequest = 9, RemoteAccess = 10,
-  RemoteOperation = 11, RetriesExceeded = 12, RnrRetriesExceeded = 13,
+  Success = 0,
+  LocalLength = 1,
+  LocalQpOperation = 2,
+  LocalProtection = 4,
+  Flushed = 5,
+  MwBind = 6,
+  BadResponse = 7,
+  LocalAccess = 8,
+  RemoteInvalidRequest = 9,
+  RemoteAccess = 10,
+  RemoteOperation = 11,
+  RetriesExceeded = 12,
+  RnrRetriesExceeded = 13,
 };
 
 // As ibv_wr_opcode.
@@ -25,12 +43,28 @@ enum class WorkOpcode : std::uint8_t { Write = 0, WriteImm = 1, Send = 2, SendIm
 
 // As ibv_qp_attr_mask.
 enum class QpAttribute : std::uint32_t {
-  State = 1u << 0, CurrentState = 1u << 1, EnableSqdNotify = 1u << 2, AccessFlags = 1u << 3,
-  PkeyIndex = 1u << 4, Port = 1u << 5, Qkey = 1u << 6, AddressVector = 1u << 7,
-  PathMtu = 1u << 8, Timeout = 1u << 9, RetryCount = 1u << 10, RnrRetry = 1u << 11,
-  RqPsn = 1u << 12, MaxReads = 1u << 13, AlternatePath = 1u << 14, MinRnrTimer = 1u << 15,
-  SqPsn = 1u << 16, MaxDestReads = 1u << 17, PathMigState = 1u << 18, Capacity = 1u << 19,
-  DestQpn = 1u << 20, RateLimit = 1u << 25,
+  State = 1u << 0,
+  CurrentState = 1u << 1,
+  EnableSqdNotify = 1u << 2,
+  AccessFlags = 1u << 3,
+  PkeyIndex = 1u << 4,
+  Port = 1u << 5,
+  Qkey = 1u << 6,
+  AddressVector = 1u << 7,
+  PathMtu = 1u << 8,
+  Timeout = 1u << 9,
+  RetryCount = 1u << 10,
+  RnrRetry = 1u << 11,
+  RqPsn = 1u << 12,
+  MaxReads = 1u << 13,
+  AlternatePath = 1u << 14,
+  MinRnrTimer = 1u << 15,
+  SqPsn = 1u << 16,
+  MaxDestReads = 1u << 17,
+  PathMigState = 1u << 18,
+  Capacity = 1u << 19,
+  DestQpn = 1u << 20,
+  RateLimit = 1u << 25,
 };
 using QpAttributeMask = Flags<QpAttribute>;
 
@@ -69,7 +103,8 @@ struct QpAttributes {
 
 // C9-141: 4.096 us times 2^code. never for code 0.
 constexpr Duration ack_timeout(std::uint8_t code) {
-  return code == 0 ? Duration{Time::never().ps} : nanoseconds(4096) * (std::int64_t{1} << (code & 31));
+  return code == 0 ? Duration{Time::never().ps}
+                   : nanoseconds(4096) * (std::int64_t{1} << (code & 31));
 }
 
 // IBTA table 45: delay for an RNR NAK timer code (5 bits). 0 is 655.36 ms, 1 is 10 us.

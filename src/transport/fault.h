@@ -11,7 +11,12 @@
 namespace softhca::transport {
 
 enum class Fault : std::uint8_t {
-  SequenceError, InvalidRequest, RemoteAccess, RemoteOperational, ReceiverNotReady, ReceiveTooSmall,
+  SequenceError,
+  InvalidRequest,
+  RemoteAccess,
+  RemoteOperational,
+  ReceiverNotReady,
+  ReceiveTooSmall,
 };
 
 // What the responder's own side hears.
@@ -20,10 +25,10 @@ enum class ResponderEvent : std::uint8_t { None, RequestError, AccessError, Fata
 struct FaultInfo {
   Fault fault;
   wire::AethKind aeth;
-  wire::NakCode code;              // NAKs only
-  bool enters_error;               // the responder's queue pair
-  Status receive_status;           // of the receive that was consumed, if one was
-  ResponderEvent event;            // if none was
+  wire::NakCode code;     // NAKs only
+  bool enters_error;      // the responder's queue pair
+  Status receive_status;  // of the receive that was consumed, if one was
+  ResponderEvent event;   // if none was
 };
 
 inline constexpr std::array kFaults = {

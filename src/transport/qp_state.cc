@@ -29,14 +29,23 @@ constexpr std::array kTransitions = {
     Transition{QpType::Rc, QpState::Rtr, QpState::Rts,
                SqPsn + Timeout + RetryCount + RnrRetry + MaxReads,
                CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState},
-    Transition{QpType::Rc, QpState::Rts, QpState::Rts, {},
+    Transition{QpType::Rc,
+               QpState::Rts,
+               QpState::Rts,
+               {},
                CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
     Transition{QpType::Rc, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
-    Transition{QpType::Rc, QpState::Sqd, QpState::Rts, {},
+    Transition{QpType::Rc,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
                CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
-    Transition{QpType::Rc, QpState::Sqd, QpState::Sqd, {},
-               AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads + PkeyIndex +
-                   AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::Rc,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
+                   PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
 };
 
 }  // namespace
@@ -62,13 +71,20 @@ trace::Reason check_transition(QpType type, QpState from, QpState to, QpAttribut
 
 const char* state_name(QpState state) {
   switch (state) {
-    case QpState::Reset: return "RESET";
-    case QpState::Init: return "INIT";
-    case QpState::Rtr: return "RTR";
-    case QpState::Rts: return "RTS";
-    case QpState::Sqd: return "SQD";
-    case QpState::Sqe: return "SQE";
-    case QpState::Error: return "ERR";
+    case QpState::Reset:
+      return "RESET";
+    case QpState::Init:
+      return "INIT";
+    case QpState::Rtr:
+      return "RTR";
+    case QpState::Rts:
+      return "RTS";
+    case QpState::Sqd:
+      return "SQD";
+    case QpState::Sqe:
+      return "SQE";
+    case QpState::Error:
+      return "ERR";
   }
   return "?";
 }

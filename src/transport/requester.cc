@@ -58,8 +58,9 @@ std::uint32_t Requester::reads_outstanding() const {
     const std::uint64_t from = std::max(op.first, oldest_);
     const std::uint64_t to = std::min(op.behind(), next_);
     if (to > from)
-      pieces += static_cast<std::uint32_t>((to - op.first + kReadPiecePackets - 1) / kReadPiecePackets -
-                                           (from - op.first) / kReadPiecePackets);
+      pieces +=
+          static_cast<std::uint32_t>((to - op.first + kReadPiecePackets - 1) / kReadPiecePackets -
+                                     (from - op.first) / kReadPiecePackets);
   }
   return pieces;
 }
@@ -83,8 +84,9 @@ std::optional<Emission> Requester::poll_packet(Time now) {
   ASSERT(op != nullptr);
   if (op->work.status != Status::Success) return std::nullopt;  // refused: fails in its turn
   // C9-105: a fenced request starts when the READs before it are complete.
-  if (op->work.fence && next_ == op->first &&
-      std::ranges::any_of(work_, [&](const Operation& o) { return o.is_read() && o.first < op->first; }))
+  if (op->work.fence && next_ == op->first && std::ranges::any_of(work_, [&](const Operation& o) {
+        return o.is_read() && o.first < op->first;
+      }))
     return std::nullopt;
   if (op->is_read() && !is_read_allowed(*op, next_)) return std::nullopt;
 
@@ -101,16 +103,18 @@ std::optional<Emission> Requester::poll_packet(Time now) {
 Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
   const std::uint64_t index = at - op.first;
   const std::uint64_t offset = index * mtu_;
-  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(mtu_, op.work.bytes - offset));
+  const auto bytes =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(mtu_, op.work.bytes - offset));
   const bool first = index == 0;
   const bool last = at + 1 == op.behind();
-  const Place place = first ? (last ? Place::Only : Place::First) : (last ? Place::Last : Place::Middle);
+  const Place place =
+      first ? (last ? Place::Only : Place::First) : (last ? Place::Last : Place::Middle);
 
   const WorkOpcode opcode = op.work.opcode;
   const bool immediate = last && (opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm);
   const bool is_send = opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
-  const wire::Operation operation = is_send ? wire::send_operation(place, immediate)
-                                            : wire::write_operation(place, immediate);
+  const wire::Operation operation =
+      is_send ? wire::send_operation(place, immediate) : wire::write_operation(place, immediate);
 
   Emission out;
   wire::Headers& h = out.headers;
@@ -130,13 +134,19 @@ Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
   }
   if (immediate) h.immediate = op.work.immediate;
   if (bytes != 0)
-    out.payload = {.place = PayloadRef::Place::SendWork, .work = op.work.work, .offset = offset, .key = {}, .address = 0, .bytes = bytes};
+    out.payload = {.place = PayloadRef::Place::SendWork,
+                   .work = op.work.work,
+                   .offset = offset,
+                   .key = {},
+                   .address = 0,
+                   .bytes = bytes};
   return out;
 }
 
 Emission Requester::emit_read(const Operation& op, std::uint64_t at) const {
   const std::uint64_t offset = (at - op.first) * mtu_;
-  const std::uint64_t until = std::min<std::uint64_t>((piece_end(op, at) - op.first) * mtu_, op.work.bytes);
+  const std::uint64_t until =
+      std::min<std::uint64_t>((piece_end(op, at) - op.first) * mtu_, op.work.bytes);
   Emission out;
   wire::Headers& h = out.headers;
   h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::ReadRequest);

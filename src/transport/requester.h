@@ -29,9 +29,9 @@
 
 namespace softhca::transport {
 
-inline constexpr std::uint32_t kWindowPackets = 64;      // unacknowledged at most
-inline constexpr std::uint32_t kAckEveryPackets = 16;    // an ACK is asked for at least so often
-inline constexpr std::uint32_t kReadPiecePackets = 32;   // longest READ on the wire
+inline constexpr std::uint32_t kWindowPackets = 64;     // unacknowledged at most
+inline constexpr std::uint32_t kAckEveryPackets = 16;   // an ACK is asked for at least so often
+inline constexpr std::uint32_t kReadPiecePackets = 32;  // longest READ on the wire
 
 struct SendWork {
   std::uint32_t work{};  // the device's number of the request; comes back in PayloadRef, Completion

@@ -81,7 +81,8 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
   if (is_rnr) {
     if (rnr_retry_ != 7) {
       if (rnr_retries_left_ == 0)
-        return fail(Status::RnrRetriesExceeded, {.id = ReasonId::RnrRetriesSpent, .object = dest_qpn_.value});
+        return fail(Status::RnrRetriesExceeded,
+                    {.id = ReasonId::RnrRetriesSpent, .object = dest_qpn_.value});
       --rnr_retries_left_;
     }
     go_back(number, now);
@@ -99,14 +100,18 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
       return;
     case wire::NakCode::InvalidRequest:
     case wire::NakCode::InvalidRdRequest:
-      return fail(Status::RemoteInvalidRequest, {.id = ReasonId::RemoteInvalidRequest, .object = dest_qpn_.value});
+      return fail(Status::RemoteInvalidRequest,
+                  {.id = ReasonId::RemoteInvalidRequest, .object = dest_qpn_.value});
     case wire::NakCode::RemoteAccess: {
       const SendWork& work = work_.front().work;
-      return fail(Status::RemoteAccess, {.id = ReasonId::RemoteAccess, .object = work.rkey.value,
-                                         .address = work.remote_address, .length = work.bytes});
+      return fail(Status::RemoteAccess, {.id = ReasonId::RemoteAccess,
+                                         .object = work.rkey.value,
+                                         .address = work.remote_address,
+                                         .length = work.bytes});
     }
     case wire::NakCode::RemoteOperational:
-      return fail(Status::RemoteOperation, {.id = ReasonId::RemoteOperational, .object = dest_qpn_.value});
+      return fail(Status::RemoteOperation,
+                  {.id = ReasonId::RemoteOperational, .object = dest_qpn_.value});
   }
 }
 
@@ -131,11 +136,15 @@ void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Heade
   const auto expected = static_cast<std::uint32_t>(left < mtu_ ? left : mtu_);
   const bool ends_piece = *number + 1 == piece_end(front, *number);
   if (payload_bytes != expected || info.ends() != ends_piece)
-    return fail(Status::BadResponse, {.id = ReasonId::BadResponse, .object = dest_qpn_.value,
-                                      .length = payload_bytes});
+    return fail(Status::BadResponse,
+                {.id = ReasonId::BadResponse, .object = dest_qpn_.value, .length = payload_bytes});
   if (payload_bytes != 0) {
-    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::SendWork, .work = front.work.work,
-                                                .offset = offset, .key = {}, .address = 0, .bytes = payload_bytes});
+    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::SendWork,
+                                                .work = front.work.work,
+                                                .offset = offset,
+                                                .key = {},
+                                                .address = 0,
+                                                .bytes = payload_bytes});
     if (reason) return fail(Status::LocalProtection, reason);
   }
   ++oldest_;

@@ -23,7 +23,8 @@ bool Requester::spend_retry(Time now) {
   return true;
 }
 
-// The timer covers the oldest unacknowledged packet: progress restarts it, an empty window stops it.
+// The timer covers the oldest unacknowledged packet: progress restarts it, an empty window stops
+// it.
 void Requester::restart_timer(Time now) {
   const bool waiting = oldest_ < next_ || oldest_ < highest_sent_;
   if (!waiting || timeout_.ps == Time::never().ps)

@@ -10,7 +10,9 @@ using trace::ReasonId;
 using wire::Kind;
 
 Responder::Responder(const Settings& settings, MemoryPort& memory)
-    : settings_(settings), memory_(memory), expected_(settings.expected_psn),
+    : settings_(settings),
+      memory_(memory),
+      expected_(settings.expected_psn),
       last_done_(settings.expected_psn.minus(1)) {
   ASSERT(settings.mtu >= 256 && settings.mtu <= wire::kMaxMtu);
 }
@@ -30,11 +32,13 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
       nak_sent_ = false;
       if (headers.bth.ack_request && info.kind != Kind::ReadRequest) acknowledge(headers.bth.psn);
       return;
-    case Verdict::Kind::Drop: return;
+    case Verdict::Kind::Drop:
+      return;
     case Verdict::Kind::Duplicate:
       ++counts_.duplicates;
       return answer_duplicate(request);
-    case Verdict::Kind::Refuse: return refuse(request, verdict.fault, verdict.reason);
+    case Verdict::Kind::Refuse:
+      return refuse(request, verdict.fault, verdict.reason);
   }
 }
 
@@ -44,7 +48,8 @@ Responder::Verdict Responder::admit(const Request& request) {
                                            &Responder::check_sequence, &Responder::check_payload,
                                            &Responder::check_rights};
   for (const Check check : kInSpecOrder)
-    if (Verdict verdict = (this->*check)(request); verdict.kind != Verdict::Kind::Proceed) return verdict;
+    if (Verdict verdict = (this->*check)(request); verdict.kind != Verdict::Kind::Proceed)
+      return verdict;
   return check_resources(request);
 }
 
@@ -54,7 +59,8 @@ Responder::Verdict Responder::check_psn(const Request& request) const {
   if (ahead == 0) return {};
   if (ahead < 0) return {.kind = Verdict::Kind::Duplicate};
   if (nak_sent_) return {.kind = Verdict::Kind::Drop};
-  return {.kind = Verdict::Kind::Refuse, .fault = Fault::SequenceError,
+  return {.kind = Verdict::Kind::Refuse,
+          .fault = Fault::SequenceError,
           .reason = {.id = ReasonId::SequenceError, .object = request.headers.bth.psn.value}};
 }
 
@@ -62,12 +68,14 @@ Responder::Verdict Responder::check_psn(const Request& request) const {
 Responder::Verdict Responder::check_opcode(const Request& request) const {
   switch (request.info.kind) {
     case Kind::Write:
-    case Kind::ReadRequest: return {};
+    case Kind::ReadRequest:
+      return {};
     case Kind::Send:
       if (!request.info.has(wire::Header::Ieth)) return {};
       [[fallthrough]];
     default:
-      return {.kind = Verdict::Kind::Refuse, .fault = Fault::InvalidRequest,
+      return {.kind = Verdict::Kind::Refuse,
+              .fault = Fault::InvalidRequest,
               .reason = {.id = ReasonId::UnexpectedOpcode, .object = request.info.opcode}};
   }
 }
@@ -77,14 +85,16 @@ Responder::Verdict Responder::check_sequence(const Request& request) const {
   const bool arriving = message_.kind != Message::Kind::None;
   const auto kind = request.info.kind == Kind::Send ? Message::Kind::Send : Message::Kind::Write;
   if (request.info.starts() ? !arriving : arriving && message_.kind == kind) return {};
-  return {.kind = Verdict::Kind::Refuse, .fault = Fault::InvalidRequest,
+  return {.kind = Verdict::Kind::Refuse,
+          .fault = Fault::InvalidRequest,
           .reason = {.id = ReasonId::UnexpectedOpcode, .object = request.info.opcode}};
 }
 
 // C9-105 ff.: how long the payload is, and that it adds up to what the RETH announced.
 Responder::Verdict Responder::check_payload(const Request& request) const {
   const std::uint32_t bytes = request.payload_bytes;
-  bool fits = request.info.kind == Kind::ReadRequest || (request.info.ends() ? bytes <= settings_.mtu : bytes == settings_.mtu);
+  bool fits = request.info.kind == Kind::ReadRequest ||
+              (request.info.ends() ? bytes <= settings_.mtu : bytes == settings_.mtu);
   if (request.info.place == wire::Place::Last && bytes == 0) fits = false;
   if (request.info.kind == Kind::Write) {
     const bool starts = request.info.starts();
@@ -94,20 +104,27 @@ Responder::Verdict Responder::check_payload(const Request& request) const {
   }
   if (request.headers.dma_length > settings_.max_message_bytes) fits = false;
   if (fits) return {};
-  return {.kind = Verdict::Kind::Refuse, .fault = Fault::InvalidRequest,
-          .reason = {.id = ReasonId::LengthMismatch, .object = request.info.opcode, .length = bytes}};
+  return {
+      .kind = Verdict::Kind::Refuse,
+      .fault = Fault::InvalidRequest,
+      .reason = {.id = ReasonId::LengthMismatch, .object = request.info.opcode, .length = bytes}};
 }
 
-// The queue pair's own rights, then the key: C9-83 ff. Once per message; an empty access has no key.
+// The queue pair's own rights, then the key: C9-83 ff. Once per message; an empty access has no
+// key.
 Responder::Verdict Responder::check_rights(const Request& request) const {
   const wire::Headers& h = request.headers;
   if (!request.info.has(wire::Header::Reth)) return {};
   const bool is_read = request.info.kind == Kind::ReadRequest;
   trace::Reason reason;
   if (!(is_read ? settings_.may_read : settings_.may_write))
-    reason = {.id = ReasonId::QpRightMissing, .object = h.rkey.value, .address = h.remote_address, .length = h.dma_length};
+    reason = {.id = ReasonId::QpRightMissing,
+              .object = h.rkey.value,
+              .address = h.remote_address,
+              .length = h.dma_length};
   else if (h.dma_length != 0)
-    reason = memory_.check_remote(is_read ? RemoteRight::Read : RemoteRight::Write, h.rkey, h.remote_address, h.dma_length);
+    reason = memory_.check_remote(is_read ? RemoteRight::Read : RemoteRight::Write, h.rkey,
+                                  h.remote_address, h.dma_length);
   if (!reason) return {};
   return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteAccess, .reason = reason};
 }
@@ -116,16 +133,20 @@ Responder::Verdict Responder::check_rights(const Request& request) const {
 Responder::Verdict Responder::check_resources(const Request& request) {
   held_.reset();
   if (request.info.kind == Kind::ReadRequest) {
-    const auto open = std::ranges::count_if(replies_, [](const Reply& r) { return r.is_read && !r.again; });
+    const auto open =
+        std::ranges::count_if(replies_, [](const Reply& r) { return r.is_read && !r.again; });
     if (open < std::max<std::ptrdiff_t>(1, settings_.max_reads)) return {};
-    return {.kind = Verdict::Kind::Refuse, .fault = Fault::InvalidRequest,
+    return {.kind = Verdict::Kind::Refuse,
+            .fault = Fault::InvalidRequest,
             .reason = {.id = ReasonId::TooManyReads, .object = settings_.max_reads}};
   }
-  const bool needs_receive = request.info.kind == Kind::Send ? request.info.starts() : request.info.has(wire::Header::Imm);
+  const bool needs_receive =
+      request.info.kind == Kind::Send ? request.info.starts() : request.info.has(wire::Header::Imm);
   if (!needs_receive) return {};
   held_ = memory_.take_receive();
   if (held_) return {};
-  return {.kind = Verdict::Kind::Refuse, .fault = Fault::ReceiverNotReady,
+  return {.kind = Verdict::Kind::Refuse,
+          .fault = Fault::ReceiverNotReady,
           .reason = {.id = ReasonId::NoReceivePosted}};
 }
 
@@ -145,19 +166,34 @@ Responder::Verdict Responder::execute(const Request& request) {
 }
 
 Responder::Verdict Responder::execute_send(const Request& request) {
-  if (request.info.starts()) message_ = {.kind = Message::Kind::Send, .offset = 0, .slot = *held_, .address = 0, .key = {}, .bytes = 0};
+  if (request.info.starts())
+    message_ = {.kind = Message::Kind::Send,
+                .offset = 0,
+                .slot = *held_,
+                .address = 0,
+                .key = {},
+                .bytes = 0};
   held_.reset();
   const std::uint32_t bytes = request.payload_bytes;
   if (message_.slot.broken)
-    return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteOperational, .reason = message_.slot.broken};
+    return {.kind = Verdict::Kind::Refuse,
+            .fault = Fault::RemoteOperational,
+            .reason = message_.slot.broken};
   if (message_.offset + bytes > message_.slot.capacity_bytes)
-    return {.kind = Verdict::Kind::Refuse, .fault = Fault::ReceiveTooSmall,
-            .reason = {.id = ReasonId::ReceiveTooSmall, .length = message_.offset + bytes,
+    return {.kind = Verdict::Kind::Refuse,
+            .fault = Fault::ReceiveTooSmall,
+            .reason = {.id = ReasonId::ReceiveTooSmall,
+                       .length = message_.offset + bytes,
                        .high = message_.slot.capacity_bytes}};
   if (bytes != 0) {
-    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::ReceiveWork, .work = message_.slot.work,
-                                                .offset = message_.offset, .key = {}, .address = 0, .bytes = bytes});
-    if (reason) return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteOperational, .reason = reason};
+    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::ReceiveWork,
+                                                .work = message_.slot.work,
+                                                .offset = message_.offset,
+                                                .key = {},
+                                                .address = 0,
+                                                .bytes = bytes});
+    if (reason)
+      return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteOperational, .reason = reason};
   }
   message_.offset += bytes;
   if (request.info.ends()) complete_receive(request, message_.offset, message_.slot);
@@ -167,16 +203,24 @@ Responder::Verdict Responder::execute_send(const Request& request) {
 Responder::Verdict Responder::execute_write(const Request& request) {
   const std::uint32_t bytes = request.payload_bytes;
   if (request.info.starts())
-    message_ = {.kind = Message::Kind::Write, .offset = 0, .slot = {}, .address = request.headers.remote_address,
-                .key = request.headers.rkey, .bytes = request.headers.dma_length};
+    message_ = {.kind = Message::Kind::Write,
+                .offset = 0,
+                .slot = {},
+                .address = request.headers.remote_address,
+                .key = request.headers.rkey,
+                .bytes = request.headers.dma_length};
   if (bytes != 0) {
-    const trace::Reason reason =
-        memory_.place({.place = PayloadRef::Place::Region, .work = 0, .offset = 0, .key = message_.key,
-                       .address = message_.address + message_.offset, .bytes = bytes});
+    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::Region,
+                                                .work = 0,
+                                                .offset = 0,
+                                                .key = message_.key,
+                                                .address = message_.address + message_.offset,
+                                                .bytes = bytes});
     if (reason) {
       // The key entry itself was refused (deregistered meanwhile), or the bus failed.
       const bool by_key = reason.id < ReasonId::IommuNotMapped;
-      return {.kind = Verdict::Kind::Refuse, .fault = by_key ? Fault::RemoteAccess : Fault::RemoteOperational,
+      return {.kind = Verdict::Kind::Refuse,
+              .fault = by_key ? Fault::RemoteAccess : Fault::RemoteOperational,
               .reason = reason};
     }
   }

@@ -61,7 +61,8 @@ class Responder {
   Responder(const Settings& settings, MemoryPort& memory);
 
   // A request packet for this queue pair, from its peer. The device holds the payload.
-  void on_request(const wire::OpcodeInfo& info, const wire::Headers& headers, std::uint32_t payload_bytes);
+  void on_request(const wire::OpcodeInfo& info, const wire::Headers& headers,
+                  std::uint32_t payload_bytes);
 
   std::optional<Emission> poll_packet();
   // The payload of the READ response just polled could not be read.
@@ -119,8 +120,8 @@ class Responder {
   struct Message {
     enum class Kind : std::uint8_t { None, Send, Write };
     Kind kind = Kind::None;
-    std::uint64_t offset{};  // bytes that have arrived
-    ReceiveSlot slot;        // SEND
+    std::uint64_t offset{};   // bytes that have arrived
+    ReceiveSlot slot;         // SEND
     std::uint64_t address{};  // WRITE: from its RETH
     wire::Key key;
     std::uint64_t bytes{};

@@ -10,8 +10,8 @@ using trace::ReasonId;
 
 // One pending ACK stands for all before it (C9-107: acknowledgements may be coalesced).
 void Responder::acknowledge(wire::Psn psn) {
-  if (!replies_.empty() && !replies_.back().is_read && replies_.back().kind == wire::AethKind::Ack &&
-      wire::ahead(psn, replies_.back().psn) >= 0) {
+  if (!replies_.empty() && !replies_.back().is_read &&
+      replies_.back().kind == wire::AethKind::Ack && wire::ahead(psn, replies_.back().psn) >= 0) {
     replies_.back().psn = psn;
     replies_.back().msn = msn_;
     return;
@@ -30,7 +30,8 @@ void Responder::queue_nak(wire::Psn psn, Fault fault) {
   reply.psn = psn;
   reply.msn = msn_;
   reply.kind = row.aeth;
-  reply.value = row.aeth == wire::AethKind::RnrNak ? settings_.min_rnr_timer : static_cast<std::uint8_t>(row.code);
+  reply.value = row.aeth == wire::AethKind::RnrNak ? settings_.min_rnr_timer
+                                                   : static_cast<std::uint8_t>(row.code);
   replies_.push_back(reply);
 }
 
@@ -45,7 +46,8 @@ void Responder::refuse(const Request& request, Fault fault, const trace::Reason&
   nak_sent_ = true;
   if (!row.enters_error) return;
   // The error of a WRITE with immediate rides on its receive (C49).
-  if (request.info.has(wire::Header::Imm) && request.info.kind == wire::Kind::Write && !held_) held_ = memory_.take_receive();
+  if (request.info.has(wire::Header::Imm) && request.info.kind == wire::Kind::Write && !held_)
+    held_ = memory_.take_receive();
   fail(fault, reason);
 }
 
@@ -54,10 +56,18 @@ void Responder::fail(Fault fault, const trace::Reason& reason) {
   const FaultInfo& row = row_of(fault);
   failed_ = true;
   ResponderEvent event = row.event;
-  const ReceiveSlot* consumed = held_ ? &*held_ : message_.kind == Message::Kind::Send ? &message_.slot : nullptr;
+  const ReceiveSlot* consumed = held_                                  ? &*held_
+                                : message_.kind == Message::Kind::Send ? &message_.slot
+                                                                       : nullptr;
   if (consumed != nullptr) {
-    done_.push_back({.work = consumed->work, .status = row.receive_status, .is_write = false, .with_immediate = false,
-                     .solicited = false, .immediate = 0, .bytes = 0, .reason = reason});
+    done_.push_back({.work = consumed->work,
+                     .status = row.receive_status,
+                     .is_write = false,
+                     .with_immediate = false,
+                     .solicited = false,
+                     .immediate = 0,
+                     .bytes = 0,
+                     .reason = reason});
     event = ResponderEvent::None;
   }
   failure_ = ResponderFailure{event, reason};
@@ -78,8 +88,9 @@ void Responder::answer_duplicate(const Request& request) {
     const std::int32_t skip = wire::ahead(h.bth.psn, read.first);
     if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
     const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
-    const bool within = h.rkey == read.key && h.remote_address == read.address + offset && offset <= read.bytes &&
-                        h.dma_length <= read.bytes - offset && packets <= read.packets - static_cast<std::uint32_t>(skip);
+    const bool within = h.rkey == read.key && h.remote_address == read.address + offset &&
+                        offset <= read.bytes && h.dma_length <= read.bytes - offset &&
+                        packets <= read.packets - static_cast<std::uint32_t>(skip);
     if (!within) return;
     // Whatever was still to be sent of it is asked for again by this request.
     std::erase_if(replies_, [&](const Reply& r) { return r.is_read && r.origin == read.first; });
@@ -90,7 +101,8 @@ void Responder::answer_duplicate(const Request& request) {
     reply.msn = msn_;
     reply.origin = read.first;
     reply.again = true;
-    const auto place = std::ranges::find_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
+    const auto place = std::ranges::find_if(
+        replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
     replies_.insert(place, reply);
     return;
   }
@@ -100,7 +112,9 @@ std::optional<Emission> Responder::poll_packet() {
   if (replies_.empty()) return std::nullopt;
   Reply& front = replies_.front();
   if (!front.is_read) {
-    ++(front.kind == wire::AethKind::Ack ? counts_.acks : front.kind == wire::AethKind::RnrNak ? counts_.rnr_naks : counts_.naks);
+    ++(front.kind == wire::AethKind::Ack      ? counts_.acks
+       : front.kind == wire::AethKind::RnrNak ? counts_.rnr_naks
+                                              : counts_.naks);
     const Emission out = emit_acknowledge(front);
     replies_.pop_front();
     return out;
@@ -131,7 +145,8 @@ Emission Responder::emit_read_response(Reply& reply) const {
   const wire::Place place = first ? (last ? wire::Place::Only : wire::Place::First)
                                   : (last ? wire::Place::Last : wire::Place::Middle);
   const std::uint64_t offset = std::uint64_t{reply.sent} * settings_.mtu;
-  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.mtu, reply.read.bytes - offset));
+  const auto bytes =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.mtu, reply.read.bytes - offset));
   Emission out;
   wire::Headers& h = out.headers;
   h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::read_response_operation(place));
@@ -145,8 +160,12 @@ Emission Responder::emit_read_response(Reply& reply) const {
     h.msn = reply.msn;
   }
   if (bytes != 0)
-    out.payload = {.place = PayloadRef::Place::Region, .work = 0, .offset = 0, .key = reply.read.key,
-                   .address = reply.read.address + offset, .bytes = bytes};
+    out.payload = {.place = PayloadRef::Place::Region,
+                   .work = 0,
+                   .offset = 0,
+                   .key = reply.read.key,
+                   .address = reply.read.address + offset,
+                   .bytes = bytes};
   return out;
 }
 
@@ -154,16 +173,23 @@ void Responder::on_payload_fault(const trace::Reason& reason) {
   ASSERT(last_read_reply_);
   const Reply broken = *last_read_reply_;
   std::erase_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, broken.psn) >= 0; });
-  const Fault fault = reason.id < ReasonId::IommuNotMapped ? Fault::RemoteAccess : Fault::RemoteOperational;
+  const Fault fault =
+      reason.id < ReasonId::IommuNotMapped ? Fault::RemoteAccess : Fault::RemoteOperational;
   queue_nak(broken.read.first.plus(broken.sent - 1), fault);
   if (!failed_) fail(fault, reason);
 }
 
-void Responder::complete_receive(const Request& request, std::uint64_t bytes, const ReceiveSlot& slot) {
+void Responder::complete_receive(const Request& request, std::uint64_t bytes,
+                                 const ReceiveSlot& slot) {
   const bool with_immediate = request.info.has(wire::Header::Imm);
-  done_.push_back({.work = slot.work, .status = Status::Success, .is_write = request.info.kind == wire::Kind::Write,
-                   .with_immediate = with_immediate, .solicited = request.headers.bth.solicited,
-                   .immediate = with_immediate ? request.headers.immediate : 0, .bytes = bytes, .reason = {}});
+  done_.push_back({.work = slot.work,
+                   .status = Status::Success,
+                   .is_write = request.info.kind == wire::Kind::Write,
+                   .with_immediate = with_immediate,
+                   .solicited = request.headers.bth.solicited,
+                   .immediate = with_immediate ? request.headers.immediate : 0,
+                   .bytes = bytes,
+                   .reason = {}});
 }
 
 std::optional<ReceiveCompletion> Responder::poll_completion() {

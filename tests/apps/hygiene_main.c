@@ -17,9 +17,12 @@
 
 static int entries(const char* directory) {
   int count = 0;
+  const struct dirent* entry;
   DIR* open_directory = opendir(directory);
   CHECK(open_directory != NULL);
-  while (readdir(open_directory) != NULL) ++count;
+  while ((entry = readdir(open_directory)) != NULL) {
+    if (entry->d_name[0] != '.') ++count;
+  }
   closedir(open_directory);
   return count;
 }

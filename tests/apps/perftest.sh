@@ -12,7 +12,7 @@ one() {
   local what="$program, $size bytes, $iterations iterations ${*:4}"
   local command=("$softhca" run -- "$program" -F -x 0 -s "$size" -n "$iterations" "${@:4}")
   pair "$what" "${command[@]}" || return 0
-  result=$(grep -E "^ *$size +$iterations +[0-9]" "$work/client.out" | tr -s ' ' || true)
+  result=$(grep -E "^ *$size +$iterations +[0-9]" "$work/client.out" | tr -s ' \t' ' ' || true)
   if [ -z "$result" ]; then
     flunk "$what: no result line" "$work/client.out" "$work/client.err"
   else

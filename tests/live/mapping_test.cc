@@ -46,12 +46,14 @@ class Mapping : public ::testing::Test {
     munmap(memory, kBytes);
   }
   static unsigned char* map(void* at, int extra_flags) {
-    void* got = mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | extra_flags, -1, 0);
+    void* got = mmap(at, kBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | extra_flags, -1, 0);
     EXPECT_NE(got, MAP_FAILED);
     return static_cast<unsigned char*>(got);
   }
 
-  bool post_write(std::uint64_t from, std::uint32_t lkey, std::uint64_t to, std::uint32_t rkey, std::uint32_t bytes) {
+  bool post_write(std::uint64_t from, std::uint32_t lkey, std::uint64_t to, std::uint32_t rkey,
+                  std::uint32_t bytes) {
     ibv_sge sge{from, bytes, lkey};
     ibv_send_wr wr{};
     wr.sg_list = &sge;
@@ -63,7 +65,9 @@ class Mapping : public ::testing::Test {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(a.qp, &wr, &bad) == 0;
   }
-  std::uint64_t at(std::size_t offset) const { return reinterpret_cast<std::uintptr_t>(memory) + offset; }
+  std::uint64_t at(std::size_t offset) const {
+    return reinterpret_cast<std::uintptr_t>(memory) + offset;
+  }
 
   // One WRITE out of the memory in question; its completion.
   ibv_wc write_from() {
@@ -77,7 +81,8 @@ class Mapping : public ::testing::Test {
     return a.wait().value_or(ibv_wc{});
   }
   bool arrived(unsigned char value) const {
-    return std::all_of(b.buffer.begin(), b.buffer.begin() + 8192, [&](unsigned char x) { return x == value; });
+    return std::all_of(b.buffer.begin(), b.buffer.begin() + 8192,
+                       [&](unsigned char x) { return x == value; });
   }
 
   Endpoint a;
@@ -172,8 +177,9 @@ TEST_F(Mapping, ChangesUnderTrafficEndWithinBoundsAndLeaveTheProgramAlive) {
   while (completed < 400) {
     while (posted < 400 && posted - completed < 8) {
       const bool out = posted % 2 == 0;
-      const bool ok = out ? post_write(at(0), source->lkey, b.address(0), b.mr->rkey, kBytes / 2)
-                          : post_write(a.address(0), a.mr->lkey, at(kBytes / 2), target->rkey, kBytes / 2);
+      const bool ok =
+          out ? post_write(at(0), source->lkey, b.address(0), b.mr->rkey, kBytes / 2)
+              : post_write(a.address(0), a.mr->lkey, at(kBytes / 2), target->rkey, kBytes / 2);
       if (!ok) break;
       ++posted;
     }

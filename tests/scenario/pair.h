@@ -21,7 +21,8 @@ struct EventLog final : driver::EventSink {
   int completions = 0;
 
   void completion_event(driver::CompletionQueue&) override { ++completions; }
-  void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue*, const trace::Reason& reason) override {
+  void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue*,
+                   const trace::Reason& reason) override {
     async.push_back({type, qp, reason.id});
   }
 };
@@ -35,11 +36,14 @@ struct Buffer {
   VirtAddr start;
   wire::Key key;
 
-  driver::Sge sge(std::uint64_t offset, std::uint32_t bytes) const { return {start.value + offset, bytes, key.value}; }
+  driver::Sge sge(std::uint64_t offset, std::uint32_t bytes) const {
+    return {start.value + offset, bytes, key.value};
+  }
 };
 
 struct Pair {
-  explicit Pair(ConnectionSettings settings = {}, WorldSettings world_settings = {}) : world(world_settings) {
+  explicit Pair(ConnectionSettings settings = {}, WorldSettings world_settings = {})
+      : world(world_settings) {
     settings.events_a = &events_a;
     settings.events_b = &events_b;
     connection = connect(world, world.host(0), world.host(1), settings);
@@ -48,13 +52,16 @@ struct Pair {
   }
 
   // A buffer in the middle of memory that is filled too: what lies around it must not change.
-  Buffer make_buffer(const Connection::End& end, std::uint32_t access) { return make_buffer(end, access, end.pd); }
+  Buffer make_buffer(const Connection::End& end, std::uint32_t access) {
+    return make_buffer(end, access, end.pd);
+  }
   Buffer make_buffer(const Connection::End& end, std::uint32_t access, std::uint32_t pd) {
     Host& host = *end.host;
     const VirtAddr around = host.allocate(kBufferBytes + 2 * kPage4K);
     std::ranges::fill(host.memory(around, kBufferBytes + 2 * kPage4K), std::byte{0xee});
     const VirtAddr start{around.value + kPage4K + kBufferOffset};
-    const auto region = host.engine().register_memory(pd, start, kBufferBytes, {start.value}, driver::AccessFlags::of_bits(access), world.now());
+    const auto region = host.engine().register_memory(
+        pd, start, kBufferBytes, {start.value}, driver::AccessFlags::of_bits(access), world.now());
     EXPECT_TRUE(region);
     arounds.push_back({&host, around, {}});
     Buffer buffer{&host, start, region->key};
@@ -66,7 +73,8 @@ struct Pair {
     request.flags |= driver::SendFlag::Signaled;
     ASSERT_TRUE(end.host->engine().post_send(*end.qp, request, false, world.now()));
   }
-  void post_receive(const Connection::End& end, std::uint64_t wr_id, std::span<const driver::Sge> sges) {
+  void post_receive(const Connection::End& end, std::uint64_t wr_id,
+                    std::span<const driver::Sge> sges) {
     ASSERT_TRUE(end.host->engine().post_receive(*end.qp, {wr_id, sges}, false, world.now()));
   }
 
@@ -85,11 +93,13 @@ struct Pair {
       const Bytes memory = around.host->memory(around.start, kBufferBytes + 2 * kPage4K);
       const auto is_fill = [](std::byte b) { return b == std::byte{0xee}; };
       EXPECT_TRUE(std::ranges::all_of(memory.first(kPage4K + kBufferOffset), is_fill));
-      EXPECT_TRUE(std::ranges::all_of(memory.subspan(kPage4K + kBufferOffset + kBufferBytes), is_fill));
+      EXPECT_TRUE(
+          std::ranges::all_of(memory.subspan(kPage4K + kBufferOffset + kBufferBytes), is_fill));
     }
   }
   bool is_filled(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes, std::byte with) {
-    return std::ranges::all_of(buffer.host->memory({buffer.start.value + offset}, bytes), [&](std::byte x) { return x == with; });
+    return std::ranges::all_of(buffer.host->memory({buffer.start.value + offset}, bytes),
+                               [&](std::byte x) { return x == with; });
   }
 
   World world;

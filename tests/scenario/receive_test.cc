@@ -10,11 +10,19 @@ using transport::QpState;
 using transport::Status;
 using transport::WorkOpcode;
 
-driver::SendRequest request(WorkOpcode opcode, std::span<const driver::Sge> sges, const Buffer& to) {
-  return {.wr_id = 1, .opcode = opcode, .flags = {}, .sges = sges, .immediate = 0xa1b2c3d4, .remote_address = to.start.value, .rkey = to.key};
+driver::SendRequest request(WorkOpcode opcode, std::span<const driver::Sge> sges,
+                            const Buffer& to) {
+  return {.wr_id = 1,
+          .opcode = opcode,
+          .flags = {},
+          .sges = sges,
+          .immediate = 0xa1b2c3d4,
+          .remote_address = to.start.value,
+          .rkey = to.key};
 }
 
-// C31: byte_len of a WRITE with immediate is what was written; the receive's own buffer is untouched.
+// C31: byte_len of a WRITE with immediate is what was written; the receive's own buffer is
+// untouched.
 TEST(Receive, AWriteWithImmediateReportsItsLengthAndLeavesTheReceiveBufferAlone) {
   for (const std::uint32_t bytes : {0u, 1u, 4097u}) {
     Pair pair;
@@ -43,7 +51,8 @@ TEST(Receive, ASendIsScatteredOverItsSegments) {
   Pair pair;
   const Bytes source = pair.world.host(0).memory(pair.a.start, kBufferBytes);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7);
-  std::array receive{pair.b.sge(4000, 1000), pair.b.sge(0, 0), pair.b.sge(0, 3000), pair.b.sge(6000, 2000)};
+  std::array receive{pair.b.sge(4000, 1000), pair.b.sge(0, 0), pair.b.sge(0, 3000),
+                     pair.b.sge(6000, 2000)};
   pair.post_receive(pair.connection.b, 7, receive);
   std::array sges{pair.a.sge(0, 1), pair.a.sge(100, 2999), pair.a.sge(4000, 2000)};
   pair.post(pair.connection.a, request(WorkOpcode::Send, sges, pair.b));
@@ -183,14 +192,25 @@ TEST(Receive, AnOverrunCompletionQueueFailsWithItsQueuePairs) {
   const auto cq = host.engine().create_cq(4, &events, pair.world.now());
   ASSERT_TRUE(cq);
   ASSERT_EQ((*cq)->capacity(), 4u);
-  const auto qp = host.engine().create_qp({.pd = pair.connection.a.pd, .type = transport::QpType::Rc, .send_cq = *cq, .receive_cq = *cq,
-                                           .capacity = {.send_requests = 8, .receive_requests = 8, .send_sges = 1, .receive_sges = 1, .inline_bytes = 0},
-                                           .signal_all = true, .events = &events}, pair.world.now());
+  const auto qp = host.engine().create_qp({.pd = pair.connection.a.pd,
+                                           .type = transport::QpType::Rc,
+                                           .send_cq = *cq,
+                                           .receive_cq = *cq,
+                                           .capacity = {.send_requests = 8,
+                                                        .receive_requests = 8,
+                                                        .send_sges = 1,
+                                                        .receive_sges = 1,
+                                                        .inline_bytes = 0},
+                                           .signal_all = true,
+                                           .events = &events},
+                                          pair.world.now());
   ASSERT_TRUE(qp);
   transport::QpAttributes attributes;
   attributes.state = QpState::Error;
-  ASSERT_TRUE(host.engine().modify_qp(**qp, attributes, transport::QpAttribute::State, pair.world.now()));
-  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(host.engine().post_receive(**qp, {i, {}}, false, pair.world.now()));
+  ASSERT_TRUE(
+      host.engine().modify_qp(**qp, attributes, transport::QpAttribute::State, pair.world.now()));
+  for (std::uint64_t i = 0; i < 6; ++i)
+    ASSERT_TRUE(host.engine().post_receive(**qp, {i, {}}, false, pair.world.now()));
   ASSERT_EQ(events.async.size(), 1u);
   EXPECT_EQ(events.async[0].type, driver::AsyncEventType::CqError);
 }

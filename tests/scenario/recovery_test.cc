@@ -9,7 +9,13 @@ using transport::Status;
 using transport::WorkOpcode;
 
 driver::SendRequest write_to(const Buffer& to, std::span<const driver::Sge> sges) {
-  return {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0, .remote_address = to.start.value, .rkey = to.key};
+  return {.wr_id = 1,
+          .opcode = WorkOpcode::Write,
+          .flags = {},
+          .sges = sges,
+          .immediate = 0,
+          .remote_address = to.start.value,
+          .rkey = to.key};
 }
 
 // C13: a loss-free network sees no retransmission and no time-out.
@@ -119,7 +125,8 @@ TEST(Recovery, ALongMessageCrossesWithTimesThatCost) {
   const Time start = pair.world.now();
   pair.post(pair.connection.a, write_to(pair.b, sges));
   std::vector<driver::Completion> done(1);
-  ASSERT_TRUE(pair.world.run_until([&] { return pair.connection.a.cq->poll(done) == 1; }, milliseconds(1)));
+  ASSERT_TRUE(
+      pair.world.run_until([&] { return pair.connection.a.cq->poll(done) == 1; }, milliseconds(1)));
   EXPECT_TRUE(pair.is_filled(pair.b, 0, kBufferBytes, std::byte{0x55}));
   // Two cables and at least three bus round trips one after the other.
   EXPECT_GT(pair.world.now() - start, nanoseconds(2 * 500 + 3 * 557));

@@ -30,18 +30,25 @@ TEST_P(RemoteRefusal, EndsBothSidesAndTouchesNothing) {
   const Buffer target = pair.make_buffer(pair.connection.b, c.access);
   std::array sges{pair.a.sge(0, c.bytes)};
   const auto request = [&](std::uint64_t wr_id, std::uint64_t address, std::uint32_t key) {
-    pair.post(pair.connection.a, {.wr_id = wr_id, .opcode = c.opcode, .flags = {}, .sges = sges, .immediate = 0,
-                                  .remote_address = address, .rkey = {key}});
+    pair.post(pair.connection.a, {.wr_id = wr_id,
+                                  .opcode = c.opcode,
+                                  .flags = {},
+                                  .sges = sges,
+                                  .immediate = 0,
+                                  .remote_address = address,
+                                  .rkey = {key}});
   };
   request(1, pair.b.start.value, pair.b.key.value);  // a good one before it
-  request(2, target.start.value + static_cast<std::uint64_t>(c.offset), target.key.value ^ c.key_change);
+  request(2, target.start.value + static_cast<std::uint64_t>(c.offset),
+          target.key.value ^ c.key_change);
   request(3, pair.b.start.value, pair.b.key.value);  // and work behind it
   request(4, pair.b.start.value, pair.b.key.value);
   pair.settle();
 
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 4u);
-  const Status expected[] = {Status::Success, Status::RemoteAccess, Status::Flushed, Status::Flushed};
+  const Status expected[] = {Status::Success, Status::RemoteAccess, Status::Flushed,
+                             Status::Flushed};
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(done[i].wr_id, i + 1);
     EXPECT_EQ(done[i].status, expected[i]) << i;
@@ -61,25 +68,39 @@ TEST_P(RemoteRefusal, EndsBothSidesAndTouchesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, RemoteRefusal,
-    testing::Values(
-        RemoteCase{"WriteWrongVariant", WorkOpcode::Write, 0, 64, 0x01, kAllRights, ReasonId::KeyStale},
-        RemoteCase{"WriteUnknownKey", WorkOpcode::Write, 0, 64, 0x00ff'0000, kAllRights, ReasonId::KeyUnknown},
-        RemoteCase{"WriteOneBeforeTheFront", WorkOpcode::Write, -1, 64, 0, kAllRights, ReasonId::OutOfBounds},
-        RemoteCase{"WriteOnePastTheEnd", WorkOpcode::Write, kBufferBytes - 63, 64, 0, kAllRights, ReasonId::OutOfBounds},
-        RemoteCase{"WriteOneByteBehind", WorkOpcode::Write, kBufferBytes, 1, 0, kAllRights, ReasonId::OutOfBounds},
-        RemoteCase{"WriteWithoutTheRight", WorkOpcode::Write, 0, 64, 0, 1 | 4, ReasonId::RightMissing},
-        RemoteCase{"ReadWrongVariant", WorkOpcode::Read, 0, 64, 0x01, kAllRights, ReasonId::KeyStale},
-        RemoteCase{"ReadOneBeforeTheFront", WorkOpcode::Read, -1, 1, 0, kAllRights, ReasonId::OutOfBounds},
-        RemoteCase{"ReadOnePastTheEnd", WorkOpcode::Read, kBufferBytes - 4095, 4096, 0, kAllRights, ReasonId::OutOfBounds},
-        RemoteCase{"ReadWithoutTheRight", WorkOpcode::Read, 0, 64, 0, 1 | 2, ReasonId::RightMissing}),
+    testing::Values(RemoteCase{"WriteWrongVariant", WorkOpcode::Write, 0, 64, 0x01, kAllRights,
+                               ReasonId::KeyStale},
+                    RemoteCase{"WriteUnknownKey", WorkOpcode::Write, 0, 64, 0x00ff'0000, kAllRights,
+                               ReasonId::KeyUnknown},
+                    RemoteCase{"WriteOneBeforeTheFront", WorkOpcode::Write, -1, 64, 0, kAllRights,
+                               ReasonId::OutOfBounds},
+                    RemoteCase{"WriteOnePastTheEnd", WorkOpcode::Write, kBufferBytes - 63, 64, 0,
+                               kAllRights, ReasonId::OutOfBounds},
+                    RemoteCase{"WriteOneByteBehind", WorkOpcode::Write, kBufferBytes, 1, 0,
+                               kAllRights, ReasonId::OutOfBounds},
+                    RemoteCase{"WriteWithoutTheRight", WorkOpcode::Write, 0, 64, 0, 1 | 4,
+                               ReasonId::RightMissing},
+                    RemoteCase{"ReadWrongVariant", WorkOpcode::Read, 0, 64, 0x01, kAllRights,
+                               ReasonId::KeyStale},
+                    RemoteCase{"ReadOneBeforeTheFront", WorkOpcode::Read, -1, 1, 0, kAllRights,
+                               ReasonId::OutOfBounds},
+                    RemoteCase{"ReadOnePastTheEnd", WorkOpcode::Read, kBufferBytes - 4095, 4096, 0,
+                               kAllRights, ReasonId::OutOfBounds},
+                    RemoteCase{"ReadWithoutTheRight", WorkOpcode::Read, 0, 64, 0, 1 | 2,
+                               ReasonId::RightMissing}),
     [](const auto& tested) { return tested.param.name; });
 
 // C41: an address that would wrap is refused, never added up.
 TEST(Refusals, AWrappingAddressIsRefused) {
   Pair pair;
   std::array sges{pair.a.sge(0, 1024)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = ~std::uint64_t{0} - 511, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = ~std::uint64_t{0} - 511,
+                                .rkey = pair.b.key});
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -96,11 +117,21 @@ TEST(Refusals, ARegionOfAnotherProtectionDomainIsRefusedRemotelyAndLocally) {
   ASSERT_TRUE(other);
   const Buffer foreign = pair.make_buffer(pair.connection.b, kAllRights, *other);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = foreign.start.value, .rkey = foreign.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = foreign.start.value,
+                                .rkey = foreign.key});
   std::array local{foreign.sge(0, 64)};
-  pair.post(pair.connection.b, {.wr_id = 2, .opcode = WorkOpcode::Send, .flags = {}, .sges = local, .immediate = 0,
-                                .remote_address = 0, .rkey = {}});
+  pair.post(pair.connection.b, {.wr_id = 2,
+                                .opcode = WorkOpcode::Send,
+                                .flags = {},
+                                .sges = local,
+                                .immediate = 0,
+                                .remote_address = 0,
+                                .rkey = {}});
   pair.settle();
   const auto local_done = pair.completions(pair.connection.b);
   ASSERT_EQ(local_done.size(), 1u);
@@ -113,8 +144,13 @@ TEST(Refusals, ADeregisteredRegionIsRefused) {
   Pair pair;
   ASSERT_TRUE(pair.world.host(1).engine().deregister_memory(pair.b.key, pair.world.now()));
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value,
+                                .rkey = pair.b.key});
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -130,16 +166,22 @@ TEST(Refusals, AWrongLocalKeyFailsHereAndSendsNothing) {
     std::uint32_t bytes, key_change;
     ReasonId reason;
   };
-  for (const Case c : {Case{0, 64, 1, ReasonId::KeyStale}, Case{kBufferBytes - 10, 11, 0, ReasonId::OutOfBounds},
-                       Case{0, 64, 0x0f00'0000, ReasonId::KeyUnknown}}) {
+  for (const Case c :
+       {Case{0, 64, 1, ReasonId::KeyStale}, Case{kBufferBytes - 10, 11, 0, ReasonId::OutOfBounds},
+        Case{0, 64, 0x0f00'0000, ReasonId::KeyUnknown}}) {
     Pair pair;
     driver::Sge sge = pair.a.sge(c.offset, c.bytes);
     sge.lkey ^= c.key_change;
     std::array sges{sge};
     std::array good{pair.a.sge(0, 8)};
     const auto write = [&](std::uint64_t wr_id, std::span<const driver::Sge> list) {
-      pair.post(pair.connection.a, {.wr_id = wr_id, .opcode = WorkOpcode::Write, .flags = {}, .sges = list, .immediate = 0,
-                                    .remote_address = pair.b.start.value, .rkey = pair.b.key});
+      pair.post(pair.connection.a, {.wr_id = wr_id,
+                                    .opcode = WorkOpcode::Write,
+                                    .flags = {},
+                                    .sges = list,
+                                    .immediate = 0,
+                                    .remote_address = pair.b.start.value,
+                                    .rkey = pair.b.key});
     };
     write(1, good);
     write(2, sges);
@@ -161,8 +203,13 @@ TEST(Refusals, AReadIntoMemoryWithoutLocalWriteFailsHere) {
   Pair pair;
   const Buffer read_only = pair.make_buffer(pair.connection.a, 0);
   std::array sges{read_only.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Read, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Read,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value,
+                                .rkey = pair.b.key});
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -174,8 +221,13 @@ TEST(Refusals, AReadIntoMemoryWithoutLocalWriteFailsHere) {
 TEST(Refusals, AnEmptyAccessNeedsNoKey) {
   Pair pair;
   for (const WorkOpcode opcode : {WorkOpcode::Write, WorkOpcode::Read})
-    pair.post(pair.connection.a, {.wr_id = 1, .opcode = opcode, .flags = {}, .sges = {}, .immediate = 0,
-                                  .remote_address = 0xdead, .rkey = {0xdead'beef}});
+    pair.post(pair.connection.a, {.wr_id = 1,
+                                  .opcode = opcode,
+                                  .flags = {},
+                                  .sges = {},
+                                  .immediate = 0,
+                                  .remote_address = 0xdead,
+                                  .rkey = {0xdead'beef}});
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 2u);
@@ -188,8 +240,13 @@ TEST(Refusals, AQueuePairWithoutRemoteRightsRefusesAGoodKey) {
   settings.access = 1;
   Pair pair(settings);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value,
+                                .rkey = pair.b.key});
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
   EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::QpRightMissing);
@@ -202,8 +259,13 @@ TEST(Refusals, AKeyEntryThatPointsElsewhereIsStoppedByTheIommu) {
   entry.layout = static_cast<std::uint32_t>(nic::KeyLayout::Contiguous);
   entry.bus += std::uint64_t{1} << 40;
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value,
+                                .rkey = pair.b.key});
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteOperation);
   EXPECT_EQ(pair.events_b.async.at(0).type, AsyncEventType::QpFatal);
@@ -213,12 +275,18 @@ TEST(Refusals, AKeyEntryThatPointsElsewhereIsStoppedByTheIommu) {
   pair.expect_surroundings_untouched();
 }
 
-// ... and the other way round: all of the page is mapped, the key table still refuses the next byte.
+// ... and the other way round: all of the page is mapped, the key table still refuses the next
+// byte.
 TEST(Refusals, TheIommuMapsWholePagesAndTheKeyTableStillRefusesTheByteBehind) {
   Pair pair;
   std::array sges{pair.a.sge(0, 1)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Read, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value + kBufferBytes, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Read,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value + kBufferBytes,
+                                .rkey = pair.b.key});
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
   EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::OutOfBounds);
@@ -229,8 +297,13 @@ TEST(Refusals, WithoutBusMasterTheDeviceReachesNothing) {
   Pair pair;
   pair.world.host(0).config().set_bus_master(false);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = pair.b.start.value,
+                                .rkey = pair.b.key});
   pair.settle();
   EXPECT_TRUE(pair.completions(pair.connection.a).empty());  // not even a completion can be written
   EXPECT_EQ(pair.world.host(1).counter(trace::Counter::PacketsReceived), 0u);
@@ -241,13 +314,24 @@ TEST(Refusals, EverythingPostedToAFailedQueuePairIsFlushedInOrder) {
   Pair pair;
   std::array sges{pair.a.sge(0, 64)};
   for (std::uint64_t i = 0; i < 3; ++i) pair.post_receive(pair.connection.a, 100 + i, sges);
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = 1, .rkey = pair.b.key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = 1,
+                                .rkey = pair.b.key});
   pair.settle();
   for (std::uint64_t round = 0; round < 10; ++round) {
-    const auto posted = pair.world.host(0).engine().post_send(
-        *pair.connection.a.qp, {.wr_id = 10 + round, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = pair.b.start.value, .rkey = pair.b.key}, false, pair.world.now());
+    const auto posted = pair.world.host(0).engine().post_send(*pair.connection.a.qp,
+                                                              {.wr_id = 10 + round,
+                                                               .opcode = WorkOpcode::Write,
+                                                               .flags = {},
+                                                               .sges = sges,
+                                                               .immediate = 0,
+                                                               .remote_address = pair.b.start.value,
+                                                               .rkey = pair.b.key},
+                                                              false, pair.world.now());
     ASSERT_TRUE(posted);
     pair.post_receive(pair.connection.a, 200 + round, sges);
   }
@@ -258,15 +342,17 @@ TEST(Refusals, EverythingPostedToAFailedQueuePairIsFlushedInOrder) {
     EXPECT_EQ(c.status, c.wr_id == 1 ? Status::RemoteAccess : Status::Flushed) << c.wr_id;
   }
   EXPECT_EQ(sends, (std::vector<std::uint64_t>{1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}));
-  EXPECT_EQ(receives, (std::vector<std::uint64_t>{100, 101, 102, 200, 201, 202, 203, 204, 205, 206, 207, 208, 209}));
+  EXPECT_EQ(receives, (std::vector<std::uint64_t>{100, 101, 102, 200, 201, 202, 203, 204, 205, 206,
+                                                  207, 208, 209}));
 }
 
 // C53: every combination of rights; remote write without local write is no registration.
 TEST(Registration, RemoteWriteNeedsLocalWrite) {
   Pair pair;
   for (std::uint32_t access = 0; access < 16; ++access) {
-    const auto region = pair.world.host(0).engine().register_memory(pair.connection.a.pd, pair.a.start, 64, {pair.a.start.value},
-                                                                    driver::AccessFlags::of_bits(access), pair.world.now());
+    const auto region = pair.world.host(0).engine().register_memory(
+        pair.connection.a.pd, pair.a.start, 64, {pair.a.start.value},
+        driver::AccessFlags::of_bits(access), pair.world.now());
     const bool bad = (access & (2 | 8)) != 0 && (access & 1) == 0;
     EXPECT_EQ(static_cast<bool>(region), !bad) << access;
     if (!region) {
@@ -280,8 +366,9 @@ TEST(Registration, HolesAndReadOnlyPagesAreRefusedWithTheirAddress) {
   Host& host = pair.world.host(0);
   const VirtAddr three = host.allocate(3 * kPage4K);
   const auto attempt = [&](std::uint32_t access) {
-    return host.engine().register_memory(pair.connection.a.pd, {three.value + 10}, 3 * kPage4K - 10, {three.value + 10},
-                                         driver::AccessFlags::of_bits(access), pair.world.now());
+    return host.engine().register_memory(pair.connection.a.pd, {three.value + 10}, 3 * kPage4K - 10,
+                                         {three.value + 10}, driver::AccessFlags::of_bits(access),
+                                         pair.world.now());
   };
   host.protect({three.value + kPage4K}, kPage4K);
   EXPECT_TRUE(attempt(0));
@@ -302,19 +389,29 @@ TEST(Registration, AnIoAddressOfItsOwnIsWhatPeersUse) {
   Host& host = pair.world.host(1);
   const VirtAddr start = host.allocate(3 * kPage4K, 24);
   const WireAddr io{0x4000'0000 | 24};
-  const auto wrong = host.engine().register_memory(pair.connection.b.pd, start, 100, {io.value + 8}, driver::AccessFlags::of_bits(kAllRights), pair.world.now());
+  const auto wrong =
+      host.engine().register_memory(pair.connection.b.pd, start, 100, {io.value + 8},
+                                    driver::AccessFlags::of_bits(kAllRights), pair.world.now());
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().id, ReasonId::PageOffsetDiffers);
-  const auto region = host.engine().register_memory(pair.connection.b.pd, start, 3 * kPage4K - 24, io, driver::AccessFlags::of_bits(kAllRights), pair.world.now());
+  const auto region =
+      host.engine().register_memory(pair.connection.b.pd, start, 3 * kPage4K - 24, io,
+                                    driver::AccessFlags::of_bits(kAllRights), pair.world.now());
   ASSERT_TRUE(region);
   std::ranges::fill(host.memory(start, 3 * kPage4K - 24), std::byte{0});
   std::array sges{pair.a.sge(0, 6000)};
-  pair.post(pair.connection.a, {.wr_id = 1, .opcode = WorkOpcode::Write, .flags = {}, .sges = sges, .immediate = 0,
-                                .remote_address = io.value + 3000, .rkey = region->key});
+  pair.post(pair.connection.a, {.wr_id = 1,
+                                .opcode = WorkOpcode::Write,
+                                .flags = {},
+                                .sges = sges,
+                                .immediate = 0,
+                                .remote_address = io.value + 3000,
+                                .rkey = region->key});
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::Success);
   const Bytes memory = host.memory(start, 3 * kPage4K - 24);
-  for (std::size_t i = 0; i < memory.size(); ++i) EXPECT_EQ(memory[i], i >= 3000 && i < 9000 ? std::byte{0x11} : std::byte{0}) << i;
+  for (std::size_t i = 0; i < memory.size(); ++i)
+    EXPECT_EQ(memory[i], i >= 3000 && i < 9000 ? std::byte{0x11} : std::byte{0}) << i;
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ Outcome run_world(std::uint64_t seed) {
   settings.ipv6 = prng.chance(1, 4);
   settings.host.scatter = prng.chance(3, 4);
   if (prng.chance(1, 3)) settings.host = cited_host_costs();
-  settings.network = prng.chance(1, 2) ? cited_network_costs() : link::SimCosts{.delay = microseconds(1)};
+  settings.network =
+      prng.chance(1, 2) ? cited_network_costs() : link::SimCosts{.delay = microseconds(1)};
   settings.network.corruption = static_cast<std::uint32_t>(prng.below(51));
   settings.network.loss = static_cast<std::uint32_t>(prng.below(201 - settings.network.corruption));
   settings.network.duplication = static_cast<std::uint32_t>(prng.below(201));
@@ -51,8 +52,8 @@ Outcome run_world(std::uint64_t seed) {
   const Connection pair = connect(world, world.host(0), world.host(1), connection);
   Workload workload(world, pair, prng.next(), 40);
 
-  // Losses come in storms. A transport with at most seven retries is entitled to give up on a network
-  // that never lets it through (C9-139); between two storms it gets its chance.
+  // Losses come in storms. A transport with at most seven retries is entitled to give up on a
+  // network that never lets it through (C9-139); between two storms it gets its chance.
   const link::SimCosts storm = settings.network;
   link::SimCosts calm = storm;
   calm.loss = calm.duplication = calm.corruption = 0;
@@ -66,7 +67,8 @@ Outcome run_world(std::uint64_t seed) {
   const bool all = world.run_until(done, seconds(2));
   outcome.wrong = workload.verdict();
   if (!outcome.wrong.empty() && std::getenv("SOFTHCA_SEED") != nullptr)
-    for (const trace::Event& event : world.journal()->events()) std::puts(trace::event_text(event).c_str());
+    for (const trace::Event& event : world.journal()->events())
+      std::puts(trace::event_text(event).c_str());
   if (outcome.wrong.empty() && !all) outcome.wrong = "not everything completed";
   outcome.journal = world.journal_hash();
   outcome.retransmits = world.host(0).counter(trace::Counter::Retransmits);
@@ -75,7 +77,8 @@ Outcome run_world(std::uint64_t seed) {
   for (std::size_t i = 0; i < 2; ++i) {
     Host& host = world.host(i);
     if (host.pins().pages_held() != 0) outcome.wrong += " pins left";
-    const auto mapped = host.counter(trace::Counter::IommuLeavesMapped) - host.counter(trace::Counter::IommuLeavesUnmapped);
+    const auto mapped = host.counter(trace::Counter::IommuLeavesMapped) -
+                        host.counter(trace::Counter::IommuLeavesUnmapped);
     if (host.iommu().leaves() != mapped) outcome.wrong += " leaves miscounted";
   }
   return outcome;
@@ -89,7 +92,8 @@ TEST(Worlds, EveryOperationCompletesExactlyOnceAndMemoryEqualsTheModel) {
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     const Outcome outcome = run_world(seed);
     retransmits += outcome.retransmits;
-    ASSERT_EQ(outcome.wrong, "") << "replay: SOFTHCA_SEED=" << seed << " build/tests/sim/worlds_test";
+    ASSERT_EQ(outcome.wrong, "") << "replay: SOFTHCA_SEED=" << seed
+                                 << " build/tests/sim/worlds_test";
   }
   if (!one && count >= 100) {
     EXPECT_GT(retransmits, 0u) << "the network did not lose anything";
