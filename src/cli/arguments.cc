@@ -18,7 +18,8 @@ class HelpPage : public CLI::Formatter {
     std::string usage = CLI::Formatter::make_usage(app, std::move(name));
     if (!app->get_prefix_command()) return usage;
     usage.erase(usage.find_last_not_of('\n') + 1);
-    return usage + " [--] PROGRAM [ARGUMENTS...]\n";
+    return usage +
+           (app->get_name() == "run" ? " [--] PROGRAM [ARGUMENTS...]\n" : " [-- PROGRAM]\n");
   }
 };
 
@@ -46,7 +47,9 @@ struct Grammar {
 Grammar::Grammar() {
   app.set_version_flag("--version", "softhca " SOFTHCA_VERSION);
   app.require_subcommand(1);
-  app.formatter(std::make_shared<HelpPage>());  // before the commands, which inherit it
+  const auto page = std::make_shared<HelpPage>();
+  page->column_width(18);
+  app.formatter(page);  // before the commands, which inherit it
   app.footer(
       "First steps:  softhca doctor\n"
       "              softhca run -- ibv_devinfo\n"
@@ -81,28 +84,19 @@ void Grammar::add_run() {
   run->prefix_command();
   run->footer(
       "Example: softhca run --netdev lo -- ibv_devinfo\n"
+      "PROGRAM gets each option as a variable: SOFTHCA_NETDEV, SOFTHCA_STRICT and so on.\n"
       "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
-  run->add_option("--netdev", run_values.netdev,
-                  "Use this network interface, or these: IF,IF (SOFTHCA_NETDEV)")
-      ->option_text("IF");
-  run->add_flag("--strict", run_values.strict,
-                "Limits and refusals as on hardware (SOFTHCA_STRICT=1)");
-  run->add_option("--pcap", run_values.pcap,
-                  "Write every packet to FILE, for Wireshark (SOFTHCA_PCAP)")
-      ->option_text("FILE");
-  run->add_option("--trace", run_values.trace,
-                  "Record every step to FILE.PID of each process (SOFTHCA_TRACE)")
-      ->option_text("FILE");
-  run->add_option("--ledger", run_values.ledger,
-                  "Append the counters of each process to FILE, for softhca ledger"
-                  " (SOFTHCA_LEDGER)")
-      ->option_text("FILE");
-  run->add_option("--pin", run_values.pin,
-                  "How pages are pinned: auto, io_uring, mlock or counted (SOFTHCA_PIN)")
-      ->option_text("HOW")
+  const auto add = [this](const char* name, auto& value, const char* word, const char* text) {
+    return run->add_option(name, value, text)->option_text(word);
+  };
+  add("--netdev", run_values.netdev, "IF", "Use this network interface, or these: IF,IF");
+  run->add_flag("--strict", run_values.strict, "Limits and refusals as on hardware");
+  add("--pcap", run_values.pcap, "FILE", "Write every packet to FILE, for Wireshark");
+  add("--trace", run_values.trace, "FILE", "Record every step of each process to FILE.PID");
+  add("--ledger", run_values.ledger, "FILE", "Add what each process did to FILE: softhca ledger");
+  add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
-  run->add_flag("--scatter", run_values.scatter,
-                "Scatter every buffer over the device's address space (SOFTHCA_SCATTER=1)");
+  run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");
 }
 
 CLI::App* Grammar::add_reader(const std::string& name, const std::string& purpose) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace softhca::cli {
 namespace {
 
@@ -111,6 +113,13 @@ TEST(Arguments, HelpAndVersionAreTexts) {
     EXPECT_NE(text.find("--help"), std::string::npos) << name;
   }
   EXPECT_NE(parsed<ShowText>({"run", "--help"}).text.find("--ledger"), std::string::npos);
+}
+
+TEST(Arguments, HelpFitsEightyColumns) {
+  for (const char* name : {"run", "devices", "doctor", "stat", "ledger", "explain"}) {
+    std::istringstream lines(parsed<ShowText>({name, "--help"}).text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -57,7 +58,9 @@ void print_tables(const std::vector<DeviceDescription>& devices, Terminal& termi
       gids.add_row(
           {device.name, std::to_string(entry.index), wire::gid_text(entry.gid), "RoCE v2"});
   }
-  terminal.out << ports.text(terminal.look) << "\n" << gids.text(terminal.look);
+  terminal.out << ports.text(terminal.look);
+  const bool any = std::ranges::any_of(devices, [](auto& device) { return !device.gids.empty(); });
+  if (any) terminal.out << "\n" << gids.text(terminal.look);
 }
 
 void print_down(const DeviceDescription& device, const std::vector<os::Interface>& interfaces,

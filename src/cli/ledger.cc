@@ -68,7 +68,7 @@ std::vector<Chapter> program_chapters() {
       {"Application",
        "The program asks for a transfer: it writes a short descriptor and rings a doorbell. Then "
        "it is free; a completion tells it when the transfer is over.",
-       {count("descriptors fetched by the device", Counter::WqesFetched),
+       {count("descriptors fetched", Counter::WqesFetched),
         count("doorbells rung", Counter::Doorbells),
         count("completions written", Counter::CqesWritten)}},
       {"Allocate memory",
@@ -82,14 +82,12 @@ std::vector<Chapter> program_chapters() {
            return figure_text(e.bytes ? e.bytes : counter(e, Counter::BytesRegistered));
          }}}},
       {"Virtual address",
-       "The program knows a buffer by a number that means something in this program only.",
-       {of_first_region("first buffer starts at", [](auto& r) { return r.virtual_address; }),
-        of_first_region("and is long, in bytes", [](auto& r) { return grouped(r.bytes); })}},
+       "The program knows a buffer by a number that only this program understands.",
+       {of_first_region("first buffer starts at", [](auto& r) { return r.virtual_address; })}},
       {"Physical memory",
        "Behind it is RAM in pages of 4096 bytes. Neighbours in the buffer are seldom neighbours "
        "in RAM, and the operating system may move them.",
-       {of_first_region("pages behind the first buffer", [](auto& r) { return grouped(r.pages); }),
-        total("pages behind all", Counter::PagesPinned, Counter::PagesCountedNotPinned)}},
+       {total("pages behind the buffers", Counter::PagesPinned, Counter::PagesCountedNotPinned)}},
       {"Register buffer",
        "Start, size and permissions go into the device's table under a key. Each access is "
        "checked against it, byte by byte.",
@@ -97,7 +95,7 @@ std::vector<Chapter> program_chapters() {
         count("accesses checked", Counter::KeyChecks),
         count("accesses refused", Counter::KeyRefusals)}},
       {"Pin",
-       "The kernel is asked to leave the pages where they are while the device may use them.",
+       "The kernel is asked to keep the pages in place while the device uses them.",
        {count("pages pinned", Counter::PagesPinned),
         count("pages only counted", Counter::PagesCountedNotPinned),
         {"pinned by means of", [](auto& e) { return or_dash(e.pin); }}}},
@@ -109,15 +107,14 @@ std::vector<Chapter> device_chapters() {
       {"IOMMU",
        "The device uses addresses of its own. The IOMMU translates them to pages, and blocks what "
        "was not mapped for this device.",
-       {of_first_region("first buffer, as the device sees it",
-                        [](auto& r) { return r.bus_address; }),
-        count("entries mapped", Counter::IommuLeavesMapped),
+       {of_first_region("first buffer, for the device", [](auto& r) { return r.bus_address; }),
+        count("entries mapped, queues included", Counter::IommuLeavesMapped),
         total("translations", Counter::IotlbHits, Counter::IotlbMisses),
         count("accesses blocked", Counter::IommuFaults)}},
       {"NIC DMA engine",
-       "The device moves the bytes itself: it reads what is sent and writes what arrives.",
-       {count("bytes read from memory", Counter::DmaReadBytes),
-        count("bytes written to memory", Counter::DmaWriteBytes)}},
+       "The device moves the bytes itself: reads what is sent, writes what arrives.",
+       {count("bytes read, with descriptors", Counter::DmaReadBytes),
+        count("bytes written, with completions", Counter::DmaWriteBytes)}},
       {"PCIe",
        "Between device and memory the bytes travel over PCIe in small packets (TLPs).",
        {count("read requests", Counter::TlpMemoryReads),
@@ -183,8 +180,6 @@ void add_summary(Page& page) {
   page.row("bytes moved by DMA", [](auto& e) { return figure_text(dma_bytes(e)); });
   page.row("bytes copied by the CPU",
            [](auto& e) { return figure_text(counter(e, Counter::CpuCopyBytes)); });
-  page.row("copies by the CPU",
-           [](auto& e) { return figure_text(counter(e, Counter::CpuCopies)); });
   page.line(wrapped(
       "\"Copied by the CPU\" are copies that a hardware NIC would need too (inline data). Two "
       "things differ from hardware. The device is a program, so a CPU does the work that is "
