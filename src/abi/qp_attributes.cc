@@ -34,7 +34,7 @@ std::uint32_t mtu_bytes(std::uint32_t mtu) {
 }
 
 ibv_mtu mtu_number(std::uint32_t bytes) {
-  const auto code = std::bit_width(bytes) - 8;  // 256 is 1
+  const int code = static_cast<int>(std::bit_width(bytes)) - 8;  // 256 is 1
   return static_cast<ibv_mtu>(std::clamp<int>(code, 0, IBV_MTU_4096));
 }
 
