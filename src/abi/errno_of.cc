@@ -24,6 +24,7 @@ constexpr Row kErrnos[] = {
     {BadAccessFlags, EINVAL},
     {BadLength, EINVAL},
     {PageOffsetDiffers, EINVAL},
+    {OutOfMemory, ENOMEM},
     {KeysExhausted, ENOMEM},
     {AddressesExhausted, ENOMEM},
     // Work requests: providers answer ENOMEM for a full queue.

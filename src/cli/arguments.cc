@@ -84,7 +84,7 @@ void Grammar::add_run() {
   run->prefix_command();
   run->footer(
       "Example: softhca run --netdev lo -- ibv_devinfo\n"
-      "PROGRAM gets each option as a variable: SOFTHCA_NETDEV, SOFTHCA_STRICT and so on.\n"
+      "PROGRAM gets each option as a variable: SOFTHCA_NETDEV, SOFTHCA_STRICT and more.\n"
       "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
   const auto add = [this](const char* name, auto& value, const char* word, const char* text) {
     return run->add_option(name, value, text)->option_text(word);

@@ -193,6 +193,7 @@ std::string_view copy_method_name(CopyMethod method) {
 }
 
 std::optional<GuardedCopy> GuardedCopy::open(std::optional<CopyMethod> wanted) {
+  own_pid();  // maps its page now, not in the middle of a copy into a hole that is being looked at
   if (wanted != CopyMethod::Pipe && vm_copy_works()) return GuardedCopy(CopyMethod::ProcessVm);
   if (wanted == CopyMethod::ProcessVm) return std::nullopt;
   int ends[2];

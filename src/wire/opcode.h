@@ -10,21 +10,40 @@
 namespace softhca::wire {
 
 enum class Header : std::uint8_t {
-  None, Deth, Xrceth, Reth, AtomicEth, Aeth, AtomicAckEth, Imm, Ieth, Feth,
+  None,
+  Deth,
+  Xrceth,
+  Reth,
+  AtomicEth,
+  Aeth,
+  AtomicAckEth,
+  Imm,
+  Ieth,
+  Feth,
 };
 
 constexpr std::size_t size_of(Header header) {
   switch (header) {
-    case Header::None: return 0;
-    case Header::Deth: return 8;
-    case Header::Xrceth: return 4;
-    case Header::Reth: return 16;
-    case Header::AtomicEth: return 28;
-    case Header::Aeth: return 4;
-    case Header::AtomicAckEth: return 8;
-    case Header::Imm: return 4;
-    case Header::Ieth: return 4;
-    case Header::Feth: return 4;
+    case Header::None:
+      return 0;
+    case Header::Deth:
+      return 8;
+    case Header::Xrceth:
+      return 4;
+    case Header::Reth:
+      return 16;
+    case Header::AtomicEth:
+      return 28;
+    case Header::Aeth:
+      return 4;
+    case Header::AtomicAckEth:
+      return 8;
+    case Header::Imm:
+      return 4;
+    case Header::Ieth:
+      return 4;
+    case Header::Feth:
+      return 4;
   }
   return 0;
 }
@@ -34,19 +53,45 @@ enum class Service : std::uint8_t { Rc = 0, Uc = 1, Rd = 2, Ud = 3, Cnp = 4, Xrc
 
 // The lower five bits, common to all services that have the operation.
 enum class Operation : std::uint8_t {
-  SendFirst = 0x00, SendMiddle = 0x01, SendLast = 0x02, SendLastImm = 0x03, SendOnly = 0x04,
-  SendOnlyImm = 0x05, WriteFirst = 0x06, WriteMiddle = 0x07, WriteLast = 0x08,
-  WriteLastImm = 0x09, WriteOnly = 0x0a, WriteOnlyImm = 0x0b, ReadRequest = 0x0c,
-  ReadResponseFirst = 0x0d, ReadResponseMiddle = 0x0e, ReadResponseLast = 0x0f,
-  ReadResponseOnly = 0x10, Acknowledge = 0x11, AtomicAcknowledge = 0x12, CompareSwap = 0x13,
-  FetchAdd = 0x14, SendLastInvalidate = 0x16, SendOnlyInvalidate = 0x17, Flush = 0x1c,
+  SendFirst = 0x00,
+  SendMiddle = 0x01,
+  SendLast = 0x02,
+  SendLastImm = 0x03,
+  SendOnly = 0x04,
+  SendOnlyImm = 0x05,
+  WriteFirst = 0x06,
+  WriteMiddle = 0x07,
+  WriteLast = 0x08,
+  WriteLastImm = 0x09,
+  WriteOnly = 0x0a,
+  WriteOnlyImm = 0x0b,
+  ReadRequest = 0x0c,
+  ReadResponseFirst = 0x0d,
+  ReadResponseMiddle = 0x0e,
+  ReadResponseLast = 0x0f,
+  ReadResponseOnly = 0x10,
+  Acknowledge = 0x11,
+  AtomicAcknowledge = 0x12,
+  CompareSwap = 0x13,
+  FetchAdd = 0x14,
+  SendLastInvalidate = 0x16,
+  SendOnlyInvalidate = 0x17,
+  Flush = 0x1c,
   AtomicWrite = 0x1d,
 };
 
 // What a packet is about, without its place in the message.
 enum class Kind : std::uint8_t {
-  Send, Write, ReadRequest, ReadResponse, Acknowledge, Atomic, AtomicAcknowledge, Flush,
-  AtomicWrite, Congestion,
+  Send,
+  Write,
+  ReadRequest,
+  ReadResponse,
+  Acknowledge,
+  Atomic,
+  AtomicAcknowledge,
+  Flush,
+  AtomicWrite,
+  Congestion,
 };
 enum class Place : std::uint8_t { First, Middle, Last, Only };
 

@@ -26,7 +26,10 @@ inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 // ACK syndrome: bits 6:5 are the kind, bits 4:0 its value.
 enum class AethKind : std::uint8_t { Ack = 0, RnrNak = 1, Nak = 3 };
 enum class NakCode : std::uint8_t {
-  SequenceError = 0, InvalidRequest = 1, RemoteAccess = 2, RemoteOperational = 3,
+  SequenceError = 0,
+  InvalidRequest = 1,
+  RemoteAccess = 2,
+  RemoteOperational = 3,
   InvalidRdRequest = 4,
 };
 inline constexpr std::uint8_t kCreditsInvalid = 31;  // "no end-to-end credits"
@@ -70,7 +73,11 @@ struct Headers {
 };
 
 enum class ParseError : std::uint8_t {
-  Truncated, BadVersion, UnknownOpcode, PadTooLong, PayloadUnexpected,
+  Truncated,
+  BadVersion,
+  UnknownOpcode,
+  PadTooLong,
+  PayloadUnexpected,
 };
 
 struct Packet {
@@ -80,8 +87,8 @@ struct Packet {
   std::uint32_t icrc{};  // as found; checking it is wire/icrc.h's
 };
 
-// `bytes` is the whole UDP payload. Reserved bits are ignored. Pad bytes must be there, but need not
-// be what pad_for says; a CNP must carry its 16 reserved bytes, which are its payload.
+// `bytes` is the whole UDP payload. Reserved bits are ignored. Pad bytes must be there, but need
+// not be what pad_for says; a CNP must carry its 16 reserved bytes, which are its payload.
 Result<Packet, ParseError> parse(ConstBytes bytes);
 
 // Writes BTH and extension headers. Gives how many bytes: find_opcode(...)->header_bytes().

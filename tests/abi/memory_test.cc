@@ -70,6 +70,14 @@ TEST_F(Memory, AnswersEinvalForRightsThatContradictEachOther) {
   EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_REMOTE_WRITE), EINVAL);
 }
 
+TEST_F(Memory, AnswersEopnotsuppForRightsOfOperationsThatAreNotOffered) {
+  std::vector<char> memory(4096);
+  for (const int right : {IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED})
+    EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | right),
+              EOPNOTSUPP)
+        << right;
+}
+
 TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
   std::vector<char> memory(4096);
   ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);

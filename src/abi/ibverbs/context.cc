@@ -45,12 +45,12 @@ Context::~Context() {
 
 void Context::adopt(Owned& object) {
   const std::scoped_lock held(lock_);
-  object.place_ = objects_.insert(objects_.begin(), &object);
+  objects_.splice(objects_.begin(), object.node_);
 }
 
 void Context::release(Owned& object) {
   const std::scoped_lock held(lock_);
-  objects_.erase(object.place_);
+  object.node_.splice(object.node_.begin(), objects_, object.place_);
 }
 
 void Context::async_event(driver::AsyncEventType type, driver::QueuePair* qp,

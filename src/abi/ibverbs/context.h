@@ -20,7 +20,7 @@ namespace softhca::abi {
 // nothing goes before what depends on it.
 class Owned {
  public:
-  Owned() = default;
+  Owned() : node_(1, this), place_(node_.begin()) {}
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
   virtual ~Owned() = default;
@@ -30,7 +30,9 @@ class Owned {
 
  private:
   friend class Context;
-  std::list<Owned*>::iterator place_{};
+  // Its node of the context's list, made here so that being adopted cannot fail.
+  std::list<Owned*> node_;
+  std::list<Owned*>::iterator place_;
 };
 
 class Context final : public ContextLayout, private driver::EventSink {

@@ -5,32 +5,52 @@
 namespace softhca::abi {
 namespace {
 
-Outcome<ibv_mr*> register_memory(ibv_pd* pd, void* start, std::size_t length, std::uint64_t iova,
-                                 unsigned access) {
-  Pd& domain = Pd::of(pd);
-  const VirtAddr address{reinterpret_cast<std::uintptr_t>(start)};
-  const auto region = outcome_of(domain.owner().device().run([&](driver::Engine& engine, Time now) {
-    return engine.register_memory(domain.number(), address, length, WireAddr{iova},
-                                  driver::AccessFlags::of_bits(access), now);
-  }));
-  if (!region) return region.error();
-  return new Mr(domain, start, *region);
+// Rights of operations that are not offered. Programs that find EOPNOTSUPP do without.
+constexpr unsigned kNotOffered =
+    IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+
+ibv_mr* register_memory(ibv_pd* pd, const Mr::Request& request) {
+  return answer_pointer([&]() -> Outcome<ibv_mr*> {
+    const auto mr = Mr::create(Pd::of(pd), request);
+    if (!mr) return mr.error();
+    return *mr;
+  });
 }
 
 }  // namespace
+
+Outcome<Pd*> Pd::create(Context& owner) {
+  std::unique_ptr<Pd> pd(new Pd(owner));
+  const auto number = outcome_of(
+      owner.device().run([](driver::Engine& engine, Time) { return engine.alloc_pd(); }));
+  if (!number) return number.error();
+  pd->handle = *number;
+  owner.adopt(*pd);
+  return pd.release();
+}
 
 void Pd::abandon(driver::Engine& engine, Time) {
   [[maybe_unused]] const auto gone = engine.dealloc_pd(number());
 }
 
-Mr::Mr(Pd& domain, void* start, const driver::Region& region) : ibv_mr{} {
-  context = domain.context;
-  pd = &domain;
-  addr = start;
-  length = region.length;
-  handle = region.key.index();
-  lkey = rkey = region.key.value;
-  domain.owner().adopt(*this);
+Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
+  std::unique_ptr<Mr> mr(new Mr(domain));
+  const VirtAddr address{reinterpret_cast<std::uintptr_t>(request.start)};
+  const auto region = outcome_of(domain.owner().device().run([&](driver::Engine& engine, Time now) {
+    return engine.register_memory(domain.number(), address, request.length,
+                                  WireAddr{request.io_address},
+                                  driver::AccessFlags::of_bits(request.access), now);
+  }));
+  if (!region) {
+    const bool offered = (request.access & kNotOffered) == 0;
+    return region.error().code == EINVAL && !offered ? Errno{EOPNOTSUPP} : region.error();
+  }
+  mr->addr = request.start;
+  mr->length = request.length;
+  mr->handle = region->key.index();
+  mr->lkey = mr->rkey = region->key.value;
+  domain.owner().adopt(*mr);
+  return mr.release();
 }
 
 void Mr::abandon(driver::Engine& engine, Time now) {
@@ -39,13 +59,9 @@ void Mr::abandon(driver::Engine& engine, Time now) {
 
 VERB("IBVERBS_1.1", ibv_pd*, ibv_alloc_pd, (ibv_context * context)) {
   return answer_pointer([&]() -> Outcome<ibv_pd*> {
-    Context& owner = Context::of(context);
-    const auto number = outcome_of(
-        owner.device().run([](driver::Engine& engine, Time) { return engine.alloc_pd(); }));
-    if (!number) return number.error();
-    auto* const pd = new Pd(owner, *number);
-    owner.adopt(*pd);
-    return pd;
+    const auto pd = Pd::create(Context::of(context));
+    if (!pd) return pd.error();
+    return *pd;
   });
 }
 
@@ -64,21 +80,18 @@ VERB("IBVERBS_1.1", int, ibv_dealloc_pd, (ibv_pd * verbs)) {
 
 VERB("IBVERBS_1.1", ibv_mr*, ibv_reg_mr,
      (ibv_pd * pd, void* addr, std::size_t length, int access)) {
-  return answer_pointer([&] {
-    return register_memory(pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
-                           static_cast<unsigned>(access));
-  });
+  return register_memory(
+      pd, {addr, length, reinterpret_cast<std::uintptr_t>(addr), static_cast<unsigned>(access)});
 }
 
 VERB("IBVERBS_1.7", ibv_mr*, ibv_reg_mr_iova,
      (ibv_pd * pd, void* addr, std::size_t length, std::uint64_t iova, int access)) {
-  return answer_pointer(
-      [&] { return register_memory(pd, addr, length, iova, static_cast<unsigned>(access)); });
+  return register_memory(pd, {addr, length, iova, static_cast<unsigned>(access)});
 }
 
 VERB("IBVERBS_1.8", ibv_mr*, ibv_reg_mr_iova2,
      (ibv_pd * pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access)) {
-  return answer_pointer([&] { return register_memory(pd, addr, length, iova, access); });
+  return register_memory(pd, {addr, length, iova, access});
 }
 
 VERB("IBVERBS_1.1", int, ibv_dereg_mr, (ibv_mr * verbs)) {

@@ -10,7 +10,8 @@ namespace softhca::abi {
 
 class Pd final : public ibv_pd, public Owned {
  public:
-  Pd(Context& owner, std::uint32_t number) : ibv_pd{&owner.context(), number} {}
+  // FAILS WITH ENOMEM
+  static Outcome<Pd*> create(Context& owner);
   static Pd& of(ibv_pd* verbs) { return static_cast<Pd&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
@@ -20,17 +21,33 @@ class Pd final : public ibv_pd, public Owned {
 
   // Address handles of this domain, which the device does not know of.
   std::atomic<std::uint32_t> address_handles{0};
+
+ private:
+  explicit Pd(Context& owner) : ibv_pd{&owner.context(), 0} {}
 };
 
 class Mr final : public ibv_mr, public Owned {
  public:
-  Mr(Pd& domain, void* start, const driver::Region& region);
+  struct Request {
+    void* start{};
+    std::size_t length{};
+    std::uint64_t io_address{};
+    unsigned access{};
+  };
+  // FAILS WITH EFAULT, EINVAL, ENOMEM, EOPNOTSUPP
+  static Outcome<Mr*> create(Pd& domain, const Request& request);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
 
   Context& owner() { return Context::of(context); }
   wire::Key key() const { return {lkey}; }
+
+ private:
+  explicit Mr(Pd& domain) : ibv_mr{} {
+    context = domain.context;
+    pd = &domain;
+  }
 };
 
 }  // namespace softhca::abi
