@@ -37,6 +37,16 @@ std::optional<os::PinBackend> backend_named(const std::optional<std::string>& na
   return std::nullopt;
 }
 
+// A string of JSON: quotes and backslashes escaped, control characters left out.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20) out += c;
+  }
+  return out + '"';
+}
+
 }  // namespace
 
 LiveSettings LiveSettings::from_environment() {
@@ -168,8 +178,8 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
 std::string LiveMachine::ledger_line() {
   const TableHeader& h = tables_.header();
   std::string line =
-      fmt::format(R"({{"pid":{},"program":"{}","device":"{}","interface":"{}","pin":"{}")", h.pid,
-                  h.program, h.device, h.interface, h.pin_backend);
+      fmt::format(R"({{"pid":{},"program":{},"device":{},"interface":{},"pin":{})", h.pid,
+                  quoted(h.program), quoted(h.device), quoted(h.interface), quoted(h.pin_backend));
   if (const auto example = engine_->first_region())
     line += fmt::format(
         R"(,"first_region":{{"virtual":"{:#x}","bus":"{:#x}","bytes":{},"pages":{},"leaves":{}}})",

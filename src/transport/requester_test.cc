@@ -1,0 +1,271 @@
+#include "transport/requester.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "transport/test_memory.h"
+
+namespace softhca::transport {
+namespace {
+
+using wire::AethKind;
+using wire::NakCode;
+using wire::Psn;
+
+constexpr std::uint32_t kMtu = 256;
+constexpr Psn kFirst{0xff'fffd};
+constexpr Duration kTimeout = milliseconds(1);
+
+struct Conversation {
+  FakeMemory memory;
+  Requester requester{{.dest_qpn = {0x20},
+                       .initial_psn = kFirst,
+                       .mtu = kMtu,
+                       .timeout = kTimeout,
+                       .retry_count = 2,
+                       .rnr_retry = 1,
+                       .max_reads = 2},
+                      memory};
+  Time now{1};
+  std::uint32_t next_work = 0;
+
+  void post(WorkOpcode opcode, std::uint64_t bytes, bool fence = false) {
+    requester.post({.work = next_work++,
+                    .opcode = opcode,
+                    .bytes = bytes,
+                    .remote_address = 0x1000,
+                    .rkey = {7},
+                    .immediate = 0,
+                    .signaled = true,
+                    .solicited = false,
+                    .fence = fence,
+                    .status = Status::Success,
+                    .reason = {}});
+  }
+  // PSNs (counted from the first) of all that leaves now.
+  std::vector<std::uint32_t> leaving() {
+    std::vector<std::uint32_t> psns;
+    while (const auto out = requester.poll_packet(now))
+      psns.push_back(static_cast<std::uint32_t>(wire::ahead(out->headers.bth.psn, kFirst)));
+    return psns;
+  }
+  void answer(AethKind kind, std::uint8_t value, std::uint32_t psn) {
+    wire::Headers h;
+    h.bth.psn = kFirst.plus(psn);
+    h.aeth_kind = kind;
+    h.aeth_value = value;
+    requester.on_acknowledge(h, now);
+  }
+  void acknowledge(std::uint32_t psn) { answer(AethKind::Ack, wire::kCreditsInvalid, psn); }
+  void nak(NakCode code, std::uint32_t psn) {
+    answer(AethKind::Nak, static_cast<std::uint8_t>(code), psn);
+  }
+  void respond(wire::Operation operation, std::uint32_t psn, std::uint32_t bytes) {
+    wire::Headers h;
+    h.bth.psn = kFirst.plus(psn);
+    requester.on_read_response(*wire::find_opcode(wire::opcode_of(wire::Service::Rc, operation)), h,
+                               bytes, now);
+  }
+  std::vector<Status> completions() {
+    std::vector<Status> all;
+    while (const auto done = requester.poll_completion()) all.push_back(done->status);
+    return all;
+  }
+};
+
+using Psns = std::vector<std::uint32_t>;
+using Statuses = std::vector<Status>;
+
+TEST(Requester, CutsAMessageByThePathMtuAndAsksForAnAckAtItsEnd) {
+  Conversation c;
+  c.post(WorkOpcode::Write, 600);
+  const std::uint8_t opcodes[] = {0x06, 0x07, 0x08};
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const auto out = c.requester.poll_packet(c.now);
+    ASSERT_TRUE(out);
+    EXPECT_EQ(out->headers.bth.opcode, opcodes[i]);
+    EXPECT_EQ(out->headers.bth.ack_request, i == 2);
+    EXPECT_EQ(out->payload.offset, i * kMtu);
+    EXPECT_EQ(out->payload.bytes, i == 2 ? 88u : kMtu);
+    EXPECT_EQ(out->headers.dma_length, i == 0 ? 600u : 0u);
+  }
+  EXPECT_TRUE(c.completions().empty());
+  c.acknowledge(2);
+  EXPECT_EQ(c.completions(), Statuses{Status::Success});
+  EXPECT_EQ(c.requester.next_deadline(), Time::never());
+}
+
+TEST(Requester, OneAckRetiresAllBeforeIt) {
+  Conversation c;
+  for (int i = 0; i < 3; ++i) c.post(WorkOpcode::Send, 10);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1, 2}));
+  c.acknowledge(1);
+  EXPECT_EQ(c.completions().size(), 2u);
+}
+
+TEST(Requester, GoesBackToWhatASequenceNakNames) {
+  Conversation c;
+  c.post(WorkOpcode::Send, 700);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1, 2}));
+  c.nak(NakCode::SequenceError, 1);
+  EXPECT_EQ(c.leaving(), (Psns{1, 2}));
+  c.nak(NakCode::SequenceError, 1);  // the same once more, without progress: a duplicate
+  EXPECT_EQ(c.leaving(), Psns{});
+}
+
+TEST(Requester, AGhostAcknowledgementChangesNothing) {
+  Conversation c;
+  c.post(WorkOpcode::Send, 10);
+  c.acknowledge(0);  // not sent yet
+  EXPECT_TRUE(c.completions().empty());
+  EXPECT_EQ(c.leaving(), Psns{0});
+  c.acknowledge(5);
+  EXPECT_TRUE(c.completions().empty());
+  c.acknowledge(0);
+  c.acknowledge(0);
+  EXPECT_EQ(c.completions(), Statuses{Status::Success});
+}
+
+TEST(Requester, GivesUpAfterRetryCountTimeouts) {  // C9-139
+  Conversation c;
+  c.post(WorkOpcode::Send, 10);
+  c.post(WorkOpcode::Send, 10);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  for (int retry = 0; retry < 2; ++retry) {
+    c.now = c.requester.next_deadline();
+    c.requester.on_time(c.now);
+    EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  }
+  c.now = c.requester.next_deadline();
+  c.requester.on_time(c.now);
+  EXPECT_EQ(c.completions(), (Statuses{Status::RetriesExceeded, Status::Flushed}));
+  EXPECT_EQ(c.now, Time{1} + kTimeout * 3);
+}
+
+TEST(Requester, ProgressGivesTheRetriesBack) {
+  Conversation c;
+  for (int i = 0; i < 5; ++i) c.post(WorkOpcode::Send, 10);
+  EXPECT_EQ(c.leaving().size(), 5u);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    c.now = c.requester.next_deadline();
+    c.requester.on_time(c.now);
+    c.leaving();
+    c.acknowledge(i);
+  }
+  EXPECT_EQ(c.completions().size(), 5u);
+}
+
+TEST(Requester, WaitsAsLongAsAnRnrNakSays) {
+  Conversation c;
+  c.post(WorkOpcode::Send, 10);
+  c.leaving();
+  c.answer(AethKind::RnrNak, 1, 0);  // 10 us
+  EXPECT_EQ(c.leaving(), Psns{});
+  EXPECT_EQ(c.requester.next_deadline(), c.now + microseconds(10));
+  c.now = c.requester.next_deadline();
+  c.requester.on_time(c.now);
+  EXPECT_EQ(c.leaving(), Psns{0});
+  c.answer(AethKind::RnrNak, 1, 0);
+  EXPECT_EQ(c.completions(), Statuses{Status::RnrRetriesExceeded});
+}
+
+TEST(Requester, ALostReadResponseIsAskedForFromThereOn) {  // C9-110: an implied NAK
+  Conversation c;
+  c.post(WorkOpcode::Read, 1000);
+  EXPECT_EQ(c.leaving(), Psns{0});
+  c.respond(wire::Operation::ReadResponseFirst, 0, kMtu);
+  c.respond(wire::Operation::ReadResponseMiddle, 2, kMtu);
+  const auto again = c.requester.poll_packet(c.now);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->headers.bth.psn, kFirst.plus(1));
+  EXPECT_EQ(again->headers.remote_address, 0x1000u + kMtu);
+  EXPECT_EQ(again->headers.dma_length, 1000 - kMtu);
+  c.respond(wire::Operation::ReadResponseFirst, 1, kMtu);
+  c.respond(wire::Operation::ReadResponseMiddle, 2, kMtu);
+  c.respond(wire::Operation::ReadResponseLast, 3, 1000 - 3 * kMtu);
+  EXPECT_EQ(c.completions(), Statuses{Status::Success});
+  ASSERT_EQ(c.memory.placed.size(), 4u);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(c.memory.placed[i].offset, i * kMtu);
+}
+
+TEST(Requester, AnAckDoesNotStandForAReadResponse) {
+  Conversation c;
+  c.post(WorkOpcode::Read, 10);
+  c.post(WorkOpcode::Send, 10);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  c.acknowledge(1);
+  EXPECT_TRUE(c.completions().empty());
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+}
+
+TEST(Requester, NoMoreReadsAreOutstandingThanAllowed) {
+  Conversation c;
+  for (int i = 0; i < 4; ++i) c.post(WorkOpcode::Read, 10);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  c.respond(wire::Operation::ReadResponseOnly, 0, 10);
+  EXPECT_EQ(c.leaving(), Psns{2});
+}
+
+TEST(Requester, AFenceWaitsForReadsAndForNothingElse) {  // C23
+  Conversation c;
+  c.post(WorkOpcode::Write, 10);
+  c.post(WorkOpcode::Send, 10, true);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  c.post(WorkOpcode::Read, 10);
+  c.post(WorkOpcode::Send, 10, true);
+  EXPECT_EQ(c.leaving(), Psns{2});
+  c.respond(wire::Operation::ReadResponseOnly, 2, 10);
+  EXPECT_EQ(c.leaving(), Psns{3});
+}
+
+TEST(Requester, ARequestRefusedHereFailsInItsTurnAndStopsWhatIsBehindIt) {
+  Conversation c;
+  c.post(WorkOpcode::Send, 10);
+  c.requester.post({.work = 1,
+                    .opcode = WorkOpcode::Send,
+                    .bytes = 0,
+                    .remote_address = 0,
+                    .rkey = {},
+                    .immediate = 0,
+                    .signaled = true,
+                    .solicited = false,
+                    .fence = false,
+                    .status = Status::LocalProtection,
+                    .reason = {.id = trace::ReasonId::KeyStale}});
+  c.next_work = 2;
+  c.post(WorkOpcode::Send, 10);
+  EXPECT_EQ(c.leaving(), Psns{0});
+  EXPECT_TRUE(c.completions().empty());
+  c.acknowledge(0);
+  EXPECT_EQ(c.completions(), (Statuses{Status::Success, Status::LocalProtection, Status::Flushed}));
+}
+
+TEST(Requester, EachFatalNakHasItsStatus) {
+  const std::pair<NakCode, Status> kRows[] = {
+      {NakCode::InvalidRequest, Status::RemoteInvalidRequest},
+      {NakCode::RemoteAccess, Status::RemoteAccess},
+      {NakCode::RemoteOperational, Status::RemoteOperation}};
+  for (const auto& [code, status] : kRows) {
+    Conversation c;
+    c.post(WorkOpcode::Send, 10);
+    c.post(WorkOpcode::Send, 10);
+    c.leaving();
+    c.nak(code, 1);  // acknowledges the first
+    EXPECT_EQ(c.completions(), (Statuses{Status::Success, status}));
+    c.post(WorkOpcode::Send, 10);
+    EXPECT_EQ(c.completions(), Statuses{Status::Flushed});
+  }
+}
+
+TEST(Requester, AResponseOfTheWrongLengthIsABadResponse) {
+  Conversation c;
+  c.post(WorkOpcode::Read, 10);
+  c.leaving();
+  c.respond(wire::Operation::ReadResponseOnly, 0, 11);
+  EXPECT_EQ(c.completions(), Statuses{Status::BadResponse});
+  EXPECT_TRUE(c.memory.placed.empty());
+}
+
+}  // namespace
+}  // namespace softhca::transport

@@ -1,0 +1,182 @@
+#include "transport/responder.h"
+
+#include <gtest/gtest.h>
+
+#include "transport/test_memory.h"
+
+namespace softhca::transport {
+namespace {
+
+using wire::AethKind;
+using wire::Operation;
+using wire::Psn;
+
+constexpr std::uint32_t kMtu = 256;
+
+// A responder and the packets of its peer.
+struct Conversation {
+  FakeMemory memory;
+  Responder responder{{.dest_qpn = {0x20},
+                       .expected_psn = {0xff'fffe},
+                       .mtu = kMtu,
+                       .max_reads = 2,
+                       .min_rnr_timer = 5,
+                       .may_read = true,
+                       .may_write = true},
+                      memory};
+
+  void send(Operation operation, std::uint32_t psn, std::uint32_t bytes, bool ack = true,
+            std::uint32_t dma_length = 0, std::uint64_t address = 0x1000) {
+    const wire::OpcodeInfo* info = wire::find_opcode(wire::opcode_of(wire::Service::Rc, operation));
+    wire::Headers h;
+    h.bth.opcode = info->opcode;
+    h.bth.psn = Psn{0xff'fffe}.plus(psn);
+    h.bth.ack_request = ack;
+    h.dma_length = dma_length;
+    h.remote_address = address;
+    h.rkey = {7};
+    responder.on_request(*info, h, bytes);
+  }
+  // The answers so far: kind and PSN (from the first), then silence.
+  void expect(std::initializer_list<std::pair<AethKind, std::uint32_t>> answers) {
+    for (const auto& [kind, psn] : answers) {
+      const auto out = responder.poll_packet();
+      ASSERT_TRUE(out);
+      EXPECT_EQ(out->headers.aeth_kind, kind);
+      EXPECT_EQ(out->headers.bth.psn, Psn{0xff'fffe}.plus(psn));
+    }
+    EXPECT_FALSE(responder.poll_packet());
+  }
+};
+
+TEST(Responder, AcksADuplicateWriteWithoutExecutingIt) {  // C9-105
+  Conversation c;
+  c.send(Operation::WriteOnly, 0, 10, true, 10);
+  c.expect({{AethKind::Ack, 0}});
+  c.send(Operation::WriteOnly, 0, 10, true, 10);
+  c.expect({{AethKind::Ack, 0}});
+  EXPECT_EQ(c.memory.placed.size(), 1u);
+}
+
+TEST(Responder, SendsOneNakForAGapAndStaysSilentUntilItIsClosed) {  // C9-112
+  Conversation c;
+  c.memory.receives = 9;
+  c.send(Operation::SendOnly, 1, 1);
+  c.send(Operation::SendOnly, 2, 1);
+  c.expect({{AethKind::Nak, 0}});
+  c.send(Operation::SendOnly, 0, 1);
+  c.expect({{AethKind::Ack, 0}});
+  c.send(Operation::SendOnly, 2, 1);
+  c.expect({{AethKind::Nak, 1}});
+}
+
+TEST(Responder, CoalescesAcknowledgements) {  // C9-107
+  Conversation c;
+  c.memory.receives = 3;
+  for (std::uint32_t psn = 0; psn < 3; ++psn) c.send(Operation::SendOnly, psn, 1);
+  c.expect({{AethKind::Ack, 2}});
+}
+
+TEST(Responder, AnswersWithoutAReceiveThatItIsNotReadyEachTime) {  // C9-118
+  Conversation c;
+  c.send(Operation::SendOnly, 0, 1);
+  c.expect({{AethKind::RnrNak, 0}});
+  c.send(Operation::SendOnly, 1, 1);  // behind it: silence
+  c.expect({});
+  c.send(Operation::SendOnly, 0, 1);
+  c.expect({{AethKind::RnrNak, 0}});
+  c.memory.receives = 1;
+  c.send(Operation::SendOnly, 0, 1);
+  c.expect({{AethKind::Ack, 0}});
+  EXPECT_FALSE(c.responder.failed());
+}
+
+TEST(Responder, RefusesWhatDoesNotFollow) {  // table 39
+  for (const Operation bad : {Operation::SendMiddle, Operation::SendLast, Operation::WriteLast}) {
+    Conversation c;
+    c.memory.receives = 1;
+    c.send(bad, 0, bad == Operation::SendMiddle ? kMtu : 1);
+    c.expect({{AethKind::Nak, 0}});
+    EXPECT_TRUE(c.responder.failed());
+  }
+  Conversation c;
+  c.memory.receives = 2;
+  c.send(Operation::SendFirst, 0, kMtu);
+  c.send(Operation::WriteMiddle, 1, kMtu);
+  EXPECT_TRUE(c.responder.failed());
+}
+
+TEST(Responder, RefusesPayloadsThatDoNotFillTheMtuOrDoNotAddUp) {
+  struct Case {
+    Operation operation;
+    std::uint32_t bytes, dma_length;
+  };
+  for (const Case t :
+       {Case{Operation::SendFirst, kMtu - 1, 0}, Case{Operation::SendOnly, kMtu + 1, 0},
+        Case{Operation::WriteOnly, 16, 64}, Case{Operation::WriteFirst, kMtu, kMtu}}) {
+    Conversation c;
+    c.memory.receives = 1;
+    c.send(t.operation, 0, t.bytes, true, t.dma_length);
+    c.expect({{AethKind::Nak, 0}});
+    EXPECT_TRUE(c.memory.placed.empty());
+  }
+}
+
+TEST(Responder, AnswersAReadInPiecesOfTheMtuAndNumbersWhatFollowsBehindThem) {
+  Conversation c;
+  c.send(Operation::ReadRequest, 0, 0, true, 600);
+  c.send(Operation::WriteOnly, 3, 4, true, 4);
+  const std::uint32_t bytes[] = {256, 256, 88};
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const auto out = c.responder.poll_packet();
+    ASSERT_TRUE(out);
+    EXPECT_EQ(out->headers.bth.psn, Psn{0xff'fffe}.plus(i));
+    EXPECT_EQ(out->payload.bytes, bytes[i]);
+    EXPECT_EQ(out->payload.address, 0x1000u + i * kMtu);
+  }
+  c.expect({{AethKind::Ack, 3}});
+}
+
+// C18: a READ that comes again may ask for a part of what it asked for, and for nothing else.
+TEST(Responder, ARepeatedReadMustLieWithinTheFirst) {
+  Conversation c;
+  c.send(Operation::ReadRequest, 0, 0, true, 600);
+  while (c.responder.poll_packet()) {
+  }
+  const auto repeat = [&](std::uint32_t psn, std::uint32_t length, std::uint64_t address) {
+    c.send(Operation::ReadRequest, psn, 0, true, length, address);
+    int packets = 0;
+    while (c.responder.poll_packet()) ++packets;
+    return packets;
+  };
+  EXPECT_EQ(repeat(0, 600, 0x1000), 3);
+  EXPECT_EQ(repeat(1, 344, 0x1000 + kMtu), 2);
+  EXPECT_EQ(repeat(1, 345, 0x1000 + kMtu), 0);
+  EXPECT_EQ(repeat(1, 344, 0x1000), 0);
+  EXPECT_EQ(repeat(0, 601, 0x1000), 0);
+  EXPECT_EQ(repeat(0, 1024, ~std::uint64_t{0} - 1023), 0);
+  EXPECT_FALSE(c.responder.failed());
+}
+
+TEST(Responder, AReadWhoseMemoryHasGoneIsAnsweredByANak) {  // C21
+  Conversation c;
+  c.send(Operation::ReadRequest, 0, 0, true, 600);
+  ASSERT_TRUE(c.responder.poll_packet());
+  ASSERT_TRUE(c.responder.poll_packet());
+  c.responder.on_payload_fault({.id = trace::ReasonId::KeyStale});
+  c.expect({{AethKind::Nak, 1}});
+  EXPECT_TRUE(c.responder.failed());
+}
+
+TEST(Responder, NeverAcknowledgesTheNumberOfARead) {
+  Conversation c;
+  c.send(Operation::WriteOnly, 0, 4, true, 4);
+  c.send(Operation::ReadRequest, 1, 0, true, 4);
+  while (c.responder.poll_packet()) {
+  }
+  c.send(Operation::WriteOnly, 0, 4, true, 4);  // the duplicate is acknowledged as what it is
+  c.expect({{AethKind::Ack, 0}});
+}
+
+}  // namespace
+}  // namespace softhca::transport

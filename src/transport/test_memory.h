@@ -1,0 +1,33 @@
+// FakeMemory: a MemoryPort that says yes and remembers, for the tests of the two machines.
+#pragma once
+#include <vector>
+
+#include "transport/memory_port.h"
+
+namespace softhca::transport {
+
+struct FakeMemory final : MemoryPort {
+  trace::Reason check_remote(RemoteRight, wire::Key, std::uint64_t, std::uint64_t) override {
+    ++checked;
+    return refusal;
+  }
+  trace::Reason place(const PayloadRef& to) override {
+    placed.push_back(to);
+    return place_refusal;
+  }
+  std::optional<ReceiveSlot> take_receive() override {
+    if (receives == 0) return std::nullopt;
+    --receives;
+    return ReceiveSlot{.work = next_receive++, .capacity_bytes = receive_bytes, .broken = {}};
+  }
+
+  trace::Reason refusal;
+  trace::Reason place_refusal;
+  int receives = 0;
+  std::uint32_t next_receive = 0;
+  std::uint64_t receive_bytes = 1 << 20;
+  int checked = 0;
+  std::vector<PayloadRef> placed;
+};
+
+}  // namespace softhca::transport
