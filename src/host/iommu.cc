@@ -91,8 +91,12 @@ Result<std::uint64_t, trace::Reason> Iommu::map(BusAddr bus, PhysAddr phys, std:
     if (!find_table(run_bus, level, table)) {
       last_ = {};
       clear(root_, kLevels, bus.value, run_bus.value + (size - 1));
-      return trace::Reason{.id = trace::ReasonId::AddressesExhausted, .object = 0,
-                           .address = bus.value, .length = bytes, .low = 0, .high = 0};
+      return trace::Reason{.id = trace::ReasonId::AddressesExhausted,
+                           .object = 0,
+                           .address = bus.value,
+                           .length = bytes,
+                           .low = 0,
+                           .high = 0};
     }
     // Fill this table as far as leaves of this size go.
     std::uint64_t run_leaves = 0;
@@ -154,12 +158,15 @@ std::uint64_t Iommu::clear(FrameIndex table, unsigned level, std::uint64_t first
 
 trace::Reason Iommu::record_fault(TranslationFault fault, BusAddr at, std::uint64_t bytes,
                                   pcie::Direction direction, Time now) {
-  faults_.add({.at_time = now, .page = align_down(at, kPage4K), .requester = requester_,
-               .vtd = fault.vtd, .direction = direction});
+  faults_.add({.at_time = now,
+               .page = align_down(at, kPage4K),
+               .requester = requester_,
+               .vtd = fault.vtd,
+               .direction = direction});
   tracer_.count(trace::Counter::IommuFaults);
   tracer_.emit(trace::EventKind::IommuFault, now, 0, at.value, bytes,
-               direction == pcie::Direction::Write ? 1 : 0,
-               static_cast<std::uint64_t>(fault.vtd), requester_.value);
+               direction == pcie::Direction::Write ? 1 : 0, static_cast<std::uint64_t>(fault.vtd),
+               requester_.value);
   return reason_of(fault, at, bytes);
 }
 

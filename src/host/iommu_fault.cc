@@ -10,11 +10,16 @@ namespace {
 
 std::string_view vtd_text(VtdReason reason) {
   switch (reason) {
-    case VtdReason::None: return "Software";
-    case VtdReason::BeyondWidth: return "Access beyond MGAW";
-    case VtdReason::NoWrite: return "PTE Write access is not set";
-    case VtdReason::NoRead: return "PTE Read access is not set";
-    case VtdReason::BadTable: return "Next page table ptr is invalid";
+    case VtdReason::None:
+      return "Software";
+    case VtdReason::BeyondWidth:
+      return "Access beyond MGAW";
+    case VtdReason::NoWrite:
+      return "PTE Write access is not set";
+    case VtdReason::NoRead:
+      return "PTE Read access is not set";
+    case VtdReason::BadTable:
+      return "Next page table ptr is invalid";
   }
   return "Unknown";
 }

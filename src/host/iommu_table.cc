@@ -33,9 +33,8 @@ Result<Translation, TranslationFault> IommuView::translate(BusAddr at,
   std::uint64_t rights = entry::kRead | entry::kWrite;
   for (unsigned level = kLevels; level >= 1; --level) {
     if (table >= frames) return TranslationFault{VtdReason::BadTable, false};
-    const std::uint64_t e =
-        __atomic_load_n(entries + table * kTableEntries + entry::index(at, level),
-                        __ATOMIC_ACQUIRE);
+    const std::uint64_t e = __atomic_load_n(
+        entries + table * kTableEntries + entry::index(at, level), __ATOMIC_ACQUIRE);
     if (!entry::present(e)) return blocked(direction, false);
     rights &= e;
     if (!entry::leaf(e, level)) {

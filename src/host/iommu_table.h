@@ -37,7 +37,11 @@ inline constexpr unsigned kBusAddressBits = 48;
 
 // VT-d's numbers. A page that is not mapped answers NoRead or NoWrite, as one without the right.
 enum class VtdReason : std::uint8_t {
-  None = 0, BeyondWidth = 4, NoWrite = 5, NoRead = 6, BadTable = 7
+  None = 0,
+  BeyondWidth = 4,
+  NoWrite = 5,
+  NoRead = 6,
+  BadTable = 7
 };
 
 struct Translation {

@@ -43,8 +43,8 @@ TEST_F(IommuTest, MapsWithTheLargestLeavesThatBothAddressesAllow) {
   EXPECT_EQ(map(bus, 3 * kPage1G - kPage4K, bytes), 4u);
   const auto events = bench_.events(trace::EventKind::IommuMap);
   ASSERT_EQ(events.size(), 4u);
-  EXPECT_EQ(events[1].fields, (std::array<std::uint64_t, 5>{kBus.value + kPage1G, 3 * kPage1G,
-                                                            kPage1G, 1, 3}));
+  EXPECT_EQ(events[1].fields,
+            (std::array<std::uint64_t, 5>{kBus.value + kPage1G, 3 * kPage1G, kPage1G, 1, 3}));
   const auto found = iommu_.translate(advance(bus, bytes - 1), Direction::Write);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->phys.value, 4 * kPage1G + kPage2M + kPage4K - 1);
@@ -172,10 +172,9 @@ TEST_F(IommuTest, AgreesWithAMapOfPages) {
       const std::uint64_t start = kBus.value + prng.below(kWindow / unit) * unit;
       const std::uint64_t bytes = (1 + prng.below(20)) * unit;
       auto behind = model.lower_bound(start);
-      const bool occupied =
-          (behind != model.end() && behind->first < start + bytes) ||
-          (behind != model.begin() &&
-           std::prev(behind)->first + std::prev(behind)->second.bytes > start);
+      const bool occupied = (behind != model.end() && behind->first < start + bytes) ||
+                            (behind != model.begin() &&
+                             std::prev(behind)->first + std::prev(behind)->second.bytes > start);
       if (!occupied) {
         const Mapping mapping{bytes, prng.below(1 << 20) * unit,
                               BusRights::of_bits(static_cast<std::uint8_t>(1 + prng.below(3)))};
@@ -191,15 +190,18 @@ TEST_F(IommuTest, AgreesWithAMapOfPages) {
         const std::uint64_t at = kBus.value + prng.below(kWindow + 30 * kPage2M);
         const auto direction = prng.chance(1, 2) ? Direction::Read : Direction::Write;
         const auto next = model.upper_bound(at);
-        const auto* hit = next != model.begin() &&
-                                  at - std::prev(next)->first < std::prev(next)->second.bytes
-                              ? &*std::prev(next)
-                              : nullptr;
+        const auto* hit =
+            next != model.begin() && at - std::prev(next)->first < std::prev(next)->second.bytes
+                ? &*std::prev(next)
+                : nullptr;
         const auto found = iommu.translate({at}, direction);
         const bool allowed = hit != nullptr && hit->second.rights.has(right_for(direction));
         ASSERT_EQ(static_cast<bool>(found), allowed);
-        if (found) { ASSERT_EQ(found->phys.value, hit->second.phys + (at - hit->first)); }
-        else { ASSERT_EQ(found.error().mapped, hit != nullptr); }
+        if (found) {
+          ASSERT_EQ(found->phys.value, hit->second.phys + (at - hit->first));
+        } else {
+          ASSERT_EQ(found.error().mapped, hit != nullptr);
+        }
       }
     }
     for (const auto& [start, mapping] : model) iommu.unmap({start}, mapping.bytes, {});

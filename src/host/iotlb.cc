@@ -43,12 +43,14 @@ void Iotlb::insert(BusAddr at, const Translation& found) {
     inserted = true;
     const std::uint64_t tag = at.value >> level.shift;
     const std::span<Entry> set = level.set_of(tag);
-    auto victim = std::ranges::find_if(
-        set, [&](const Entry& e) { return e.last_used != 0 && e.tag == tag; });
+    auto victim =
+        std::ranges::find_if(set, [&](const Entry& e) { return e.last_used != 0 && e.tag == tag; });
     if (victim == set.end()) victim = std::ranges::min_element(set, {}, &Entry::last_used);
     if (victim->last_used == 0) ++level.used;
-    *victim = {.tag = tag, .phys = align_down(found.phys, found.leaf_bytes).value,
-               .last_used = ++uses_, .rights = found.rights};
+    *victim = {.tag = tag,
+               .phys = align_down(found.phys, found.leaf_bytes).value,
+               .last_used = ++uses_,
+               .rights = found.rights};
   }
   ASSERT(inserted);
 }

@@ -85,7 +85,9 @@ TEST(IovaSpace, NeverOverlapsAndGathersWhatIsReleased) {
       ASSERT_TRUE(window.contains(*bus, bytes));
       ASSERT_EQ((bus->value - phase) % alignment, 0u);
       const auto next = held.lower_bound(bus->value);
-      if (next != held.end()) { ASSERT_LE(bus->value + bytes, next->first); }
+      if (next != held.end()) {
+        ASSERT_LE(bus->value + bytes, next->first);
+      }
       if (next != held.begin()) {
         ASSERT_LE(std::prev(next)->first + std::prev(next)->second, bus->value);
       }

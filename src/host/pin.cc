@@ -16,8 +16,7 @@ Pins::~Pins() {
   for (const auto& [id, pin] : pins_)
     if (pin.held) kernel_->unpin(*pin.held);
   for (const auto& [first, run] : runs_)
-    if (run.locked_by_us)
-      kernel_->unpin({address_of(first), (run.end - first) * kPage4K, 0});
+    if (run.locked_by_us) kernel_->unpin({address_of(first), (run.end - first) * kPage4K, 0});
 }
 
 Result<Pinned, trace::Reason> Pins::pin(Range<PhysSpace> range, Time now) {
@@ -28,8 +27,11 @@ Result<Pinned, trace::Reason> Pins::pin(Range<PhysSpace> range, Time now) {
           .held = std::nullopt};
   const std::uint64_t limit_pages = policy_.memlock_limit / kPage4K;
   bool over_limit = pages_charged_ > limit_pages || pin.pages > limit_pages - pages_charged_;
-  const trace::Reason refusal{.id = trace::ReasonId::MemlockExceeded, .object = 0,
-                              .address = range.start.value, .length = range.length, .low = 0,
+  const trace::Reason refusal{.id = trace::ReasonId::MemlockExceeded,
+                              .object = 0,
+                              .address = range.start.value,
+                              .length = range.length,
+                              .low = 0,
                               .high = policy_.memlock_limit};
   if (policy_.strict && over_limit) return refusal;
 
@@ -50,9 +52,9 @@ Result<Pinned, trace::Reason> Pins::pin(Range<PhysSpace> range, Time now) {
     longest_hold_ = std::max(longest_hold_, pin.pages);
   }
   pages_charged_ += pin.pages;
-  tracer_.count(pin.counted_only ? trace::Counter::PagesCountedNotPinned
-                                 : trace::Counter::PagesPinned,
-                pin.pages);
+  tracer_.count(
+      pin.counted_only ? trace::Counter::PagesCountedNotPinned : trace::Counter::PagesPinned,
+      pin.pages);
   tracer_.emit(trace::EventKind::Pin, now, 0, address_of(pin.first_page), pin.pages,
                static_cast<std::uint64_t>(pin.counted_only ? os::PinBackend::Counted : backend()));
   const Pinned pinned{id, pin.pages, pin.counted_only, over_limit};
@@ -173,8 +175,7 @@ void Pins::count_down(const Pin& pin) {
       continue;
     }
     const std::uint64_t pages = run->second.end - run->first;
-    if (run->second.locked_by_us)
-      kernel_->unpin({address_of(run->first), pages * kPage4K, 0});
+    if (run->second.locked_by_us) kernel_->unpin({address_of(run->first), pages * kPage4K, 0});
     pages_held_ -= pages;
     run = runs_.erase(run);
   }

@@ -84,9 +84,9 @@ class Pins {
 
  private:
   struct Run {
-    std::uint64_t end{};     // first page number behind the run
-    std::uint32_t count{};   // > 0
-    bool locked_by_us{};     // Mlock only
+    std::uint64_t end{};    // first page number behind the run
+    std::uint32_t count{};  // > 0
+    bool locked_by_us{};    // Mlock only
     bool same_as(const Run& other) const {
       return count == other.count && locked_by_us == other.locked_by_us;
     }
@@ -112,8 +112,8 @@ class Pins {
   PinPolicy policy_;
   trace::Tracer& tracer_;
   Runs runs_;
-  std::unordered_map<std::uint64_t, Pin> pins_;                // by PinId
-  std::multimap<std::uint64_t, std::uint64_t> frame_holds_;    // first page -> PinId, IoUring only
+  std::unordered_map<std::uint64_t, Pin> pins_;              // by PinId
+  std::multimap<std::uint64_t, std::uint64_t> frame_holds_;  // first page -> PinId, IoUring only
   std::uint64_t longest_hold_ = 0;  // pages; never smaller than any of frame_holds_
   std::uint64_t next_id_ = 1;
   std::uint64_t pages_held_ = 0;

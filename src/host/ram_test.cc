@@ -68,10 +68,9 @@ void check_copies(Ram& ram, std::uint64_t base, Bytes memory) {
     ASSERT_TRUE(std::ranges::equal(memory, model));
     std::vector<std::byte> expected;
     for (const pcie::Span& span : spans)
-      expected.insert(expected.end(),
-                      model.begin() + static_cast<std::ptrdiff_t>(span.start.value - base),
-                      model.begin() + static_cast<std::ptrdiff_t>(span.start.value - base +
-                                                                  span.bytes));
+      expected.insert(
+          expected.end(), model.begin() + static_cast<std::ptrdiff_t>(span.start.value - base),
+          model.begin() + static_cast<std::ptrdiff_t>(span.start.value - base + span.bytes));
     std::vector<std::byte> in(sum);
     ASSERT_TRUE(ram.read(spans, in));
     ASSERT_EQ(in, expected);
@@ -158,8 +157,7 @@ class RamByFrameTest : public RamLiveTest {
     pins_.emplace(&*kernel_, PinPolicy{}, bench_.tracer);
     ram_.go_by_frame(&*pins_);
     pages_.fill(1);
-    return kernel_->backend() == backend &&
-           pins_->pin({{pages_.address()}, 8 * kPage4K}, {});
+    return kernel_->backend() == backend && pins_->pin({{pages_.address()}, 8 * kPage4K}, {});
   }
   ~RamByFrameTest() override { pins_.reset(); }
 

@@ -15,8 +15,12 @@ RootPort::RootPort(Parts parts, const HostCosts& costs, const pcie::LinkLimits& 
 pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) {
   if (access.bytes == 0) return {.reason = {}, .done_bytes = 0, .ready_at = now};
   if (!parts_.config.bus_master())
-    return refuse({.id = trace::ReasonId::BusMasterOff, .object = 0, .address = access.at.value,
-                   .length = access.bytes, .low = 0, .high = 0},
+    return refuse({.id = trace::ReasonId::BusMasterOff,
+                   .object = 0,
+                   .address = access.at.value,
+                   .length = access.bytes,
+                   .low = 0,
+                   .high = 0},
                   0, now);
 
   const std::size_t spans_before = spans.all().size();
@@ -27,8 +31,8 @@ pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::Span
     const std::uint64_t left = access.bytes - done;
     const auto found = translate(at, access.direction, now, walks);
     if (!found)
-      return refuse(parts_.iommu.record_fault(found.error(), at, left, access.direction, now),
-                    done, now);
+      return refuse(parts_.iommu.record_fault(found.error(), at, left, access.direction, now), done,
+                    now);
     const std::uint64_t in_leaf = found->leaf_bytes - offset_in(at, found->leaf_bytes);
     const std::uint64_t bytes = std::min(left, in_leaf);
     ASSERT(spans.append({found->phys, bytes}));
@@ -68,8 +72,12 @@ pcie::Outcome RootPort::write(std::span<const pcie::Span> to, ConstBytes from, T
 
 void RootPort::interrupt(std::uint32_t vector, Time now) {
   if (!parts_.config.bus_master()) {
-    parts_.tracer.emit(trace::Reason{.id = trace::ReasonId::BusMasterOff, .object = vector,
-                                     .address = 0, .length = 0, .low = 0, .high = 0},
+    parts_.tracer.emit(trace::Reason{.id = trace::ReasonId::BusMasterOff,
+                                     .object = vector,
+                                     .address = 0,
+                                     .length = 0,
+                                     .low = 0,
+                                     .high = 0},
                        now);
     return;
   }
@@ -106,8 +114,7 @@ Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, st
                       Time now) {
   Time start = now;
   if (walks != 0) {
-    walker_busy_ =
-        later(now, walker_busy_) + costs_.iotlb_miss * static_cast<std::int64_t>(walks);
+    walker_busy_ = later(now, walker_busy_) + costs_.iotlb_miss * static_cast<std::int64_t>(walks);
     start = walker_busy_;
   }
   const Duration payload =

@@ -49,8 +49,7 @@ TEST_F(RootPortTest, ResolvesAnAccessIntoTheSpansBehindIt) {
   map(kBus, 9 * kPage4K, kPage4K);
   map(advance(kBus, kPage4K), 4 * kPage4K, 2 * kPage4K);
   RootPort port = make();
-  const auto outcome =
-      resolve(port, advance(kBus, 4000), 5000, Direction::Write, Time{77});
+  const auto outcome = resolve(port, advance(kBus, 4000), 5000, Direction::Write, Time{77});
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome.done_bytes, 5000u);
   EXPECT_EQ(outcome.ready_at, Time{77});
@@ -62,8 +61,7 @@ TEST_F(RootPortTest, ResolvesAnAccessIntoTheSpansBehindIt) {
   EXPECT_EQ(bench_.count(Counter::TlpMemoryWrites), 1u + 16 + 4);
   const auto events = bench_.events(EventKind::DmaWrite);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].fields,
-            (std::array<std::uint64_t, 5>{kBus.value + 4000, 5000, 2, 21, 77}));
+  EXPECT_EQ(events[0].fields, (std::array<std::uint64_t, 5>{kBus.value + 4000, 5000, 2, 21, 77}));
   EXPECT_EQ(bench_.events(EventKind::Tlp).size(), 21u);
 }
 

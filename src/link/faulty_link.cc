@@ -43,8 +43,7 @@ std::size_t FaultyLink::receive(std::span<Frame> out, Time now) {
 
   const auto end = std::find_if(incoming_.begin(), incoming_.end(),
                                 [&](const Held& held) { return now < held.due; });
-  const std::size_t due =
-      std::min(static_cast<std::size_t>(end - incoming_.begin()), out.size());
+  const std::size_t due = std::min(static_cast<std::size_t>(end - incoming_.begin()), out.size());
   const auto stop = incoming_.begin() + static_cast<std::ptrdiff_t>(due);
   lent_.assign(std::make_move_iterator(incoming_.begin()), std::make_move_iterator(stop));
   incoming_.erase(incoming_.begin(), stop);

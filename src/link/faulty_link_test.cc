@@ -99,8 +99,8 @@ TEST(FaultyLink, LetsLaterFramesOvertakeDelayedOnesAndLosesNone) {
 }
 
 TEST(FaultyLink, RepeatsItselfForTheSameSeed) {
-  const FaultRates rates{.drop = 50, .duplicate = 50, .corrupt = 50, .delay = 50,
-                         .delay_max = microseconds(9)};
+  const FaultRates rates{
+      .drop = 50, .duplicate = 50, .corrupt = 50, .delay = 50, .delay_max = microseconds(9)};
   std::array<std::vector<std::uint32_t>, 3> runs;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Loopback inner;

@@ -117,8 +117,8 @@ TEST_F(PcapLinkTest, WritesChecksumsThatAreRight) {
     const ConstBytes addresses = v4 ? ip.subspan(12, 8) : ip.subspan(8, 32);
     const ConstBytes udp = ip.subspan(v4 ? 20 : 40);
     std::vector<std::byte> pseudo(addresses.begin(), addresses.end());
-    pseudo.insert(pseudo.end(), {std::byte{0}, std::byte{17}, std::byte{0},
-                                 static_cast<std::byte>(udp.size())});
+    pseudo.insert(pseudo.end(),
+                  {std::byte{0}, std::byte{17}, std::byte{0}, static_cast<std::byte>(udp.size())});
     pseudo.insert(pseudo.end(), udp.begin(), udp.end());
     EXPECT_EQ(folded_sum(pseudo), 0xffffu);
   }

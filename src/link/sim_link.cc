@@ -65,10 +65,10 @@ class SimNetwork::End final : public Link {
   SimNetwork& network_;
   std::vector<wire::Gid> addresses_;
   bool connected_ = true;
-  Time busy_until_{};                                // this host's wire
-  std::map<const End*, Time> last_arrival_;          // by destination; keeps the order
+  Time busy_until_{};                                         // this host's wire
+  std::map<const End*, Time> last_arrival_;                   // by destination; keeps the order
   std::map<std::pair<Time, std::uint64_t>, InFlight> inbox_;  // by arrival, then by sending
-  std::vector<InFlight> lent_;                       // what the last receive() gave away
+  std::vector<InFlight> lent_;                                // what the last receive() gave away
 };
 
 SimNetwork::SimNetwork(std::uint64_t seed, const SimCosts& costs) : prng_(seed), costs_(costs) {}

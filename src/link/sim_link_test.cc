@@ -111,8 +111,13 @@ TEST(SimNetwork, KeepsOrderWhateverTheDelays) {
 }
 
 TEST(SimNetwork, GivesTheSameRunForTheSameSeed) {
-  const SimCosts costs{.delay = microseconds(2), .delay_spread = microseconds(9), .ps_per_byte = 7,
-                       .loss = 100, .duplication = 100, .reordering = 100, .corruption = 100};
+  const SimCosts costs{.delay = microseconds(2),
+                       .delay_spread = microseconds(9),
+                       .ps_per_byte = 7,
+                       .loss = 100,
+                       .duplication = 100,
+                       .reordering = 100,
+                       .corruption = 100};
   const auto first = run(11, costs, 500);
   EXPECT_EQ(first, run(11, costs, 500));
   EXPECT_NE(first, run(12, costs, 500));
@@ -121,8 +126,11 @@ TEST(SimNetwork, GivesTheSameRunForTheSameSeed) {
 TEST(SimNetwork, LosesDuplicatesReordersAndCorruptsAboutAsOftenAsAsked) {
   SimStatistics s;
   const auto deliveries = run(5,
-                              {.delay = microseconds(20), .loss = 100, .duplication = 50,
-                               .reordering = 200, .corruption = 30},
+                              {.delay = microseconds(20),
+                               .loss = 100,
+                               .duplication = 50,
+                               .reordering = 200,
+                               .corruption = 30},
                               10'000, &s);
   EXPECT_EQ(s.sent, 10'000u);
   EXPECT_NEAR(static_cast<double>(s.lost), 1000, 150);

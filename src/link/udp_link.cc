@@ -155,8 +155,7 @@ std::size_t UdpLink::send_run(std::span<const Frame> frames) {
                           .traffic_class = datagram.traffic_class,
                           .hop_limit = datagram.hop_limit};
   }
-  const os::SendOutcome outcome =
-      socket->send(std::span(room_->outgoing).first(frames.size()));
+  const os::SendOutcome outcome = socket->send(std::span(room_->outgoing).first(frames.size()));
   if (outcome.lost != 0) tracer_.count(trace::Counter::SendErrors, outcome.lost);
   return outcome.taken;
 }
@@ -184,8 +183,8 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
 
 std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
   const std::size_t first = room_->used;
-  const std::size_t arrived = room_->arena.receive(
-      address.group.socket().fd(), first, std::min(out.size(), kBatch));
+  const std::size_t arrived =
+      room_->arena.receive(address.group.socket().fd(), first, std::min(out.size(), kBatch));
   room_->used += arrived;
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
@@ -228,9 +227,14 @@ bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
                              .destination_port = frame.datagram.destination_port,
                              .traffic_class = frame.datagram.traffic_class};
   switch (local::post_mail(block_, to_block, head, frame.bytes)) {
-    case os::HostMailbox::Sent::Nobody: return false;
-    case os::HostMailbox::Sent::Yes: tracer_.count(trace::Counter::PacketsForwardedOut); break;
-    case os::HostMailbox::Sent::Full: tracer_.count(trace::Counter::PacketsDropped); break;
+    case os::HostMailbox::Sent::Nobody:
+      return false;
+    case os::HostMailbox::Sent::Yes:
+      tracer_.count(trace::Counter::PacketsForwardedOut);
+      break;
+    case os::HostMailbox::Sent::Full:
+      tracer_.count(trace::Counter::PacketsDropped);
+      break;
   }
   return true;
 }

@@ -264,8 +264,8 @@ TEST_F(UdpLinkTest, RepairsTheSteeringWhenOthersPacketsKeepArriving) {
     b->drain();
     c->drain();
   }
-  const std::uint64_t before = b->count(Counter::PacketsForwardedOut) +
-                               c->count(Counter::PacketsForwardedOut);
+  const std::uint64_t before =
+      b->count(Counter::PacketsForwardedOut) + c->count(Counter::PacketsForwardedOut);
   const auto bytes = packet_for(c->qpn(1));
   const Frame one = frame(*b, bytes);
   for (int i = 0; i < 50; ++i) ASSERT_EQ(b->link.send({&one, 1}, Time{}), 1u);

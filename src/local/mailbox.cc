@@ -59,9 +59,9 @@ std::optional<Mail> parse_mail(ConstBytes bytes) {
 }
 
 os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const MailHead& head,
-                               ConstBytes udp_payload) {
+                                ConstBytes udp_payload) {
   return from.mailbox().send(mailbox_name(from.domain(), to_block), emit_mail_head(head),
-                            udp_payload);
+                             udp_payload);
 }
 
 std::optional<Mail> accept_mail(const os::Arrival& arrival) {

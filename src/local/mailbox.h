@@ -38,7 +38,7 @@ std::optional<Mail> parse_mail(ConstBytes bytes);
 
 // Sends it to the process that has the block.
 os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const MailHead& head,
-                               ConstBytes udp_payload);
+                                ConstBytes udp_payload);
 
 // Nothing if it comes from another user, is truncated or is no mail.
 std::optional<Mail> accept_mail(const os::Arrival& arrival);

@@ -176,7 +176,7 @@ bool PortGroup::find_table() {
     store_le(table_.bytes(), 0, kRecordMagic);
   }
   auto beacon = os::HostName::take(prefix + std::to_string(os::own_pid()) + "/" +
-                                     std::to_string(table_.fd()));
+                                   std::to_string(table_.fd()));
   if (!beacon) {
     table_ = {};
     return false;
@@ -210,8 +210,8 @@ void PortGroup::steer(std::span<const PortMember> members) {
   const bool attached =
       static_cast<bool>(socket_.steer(kQpnWord, kQpnBlockShift, kBlockMask, rules));
   steered_ = attached && std::any_of(rules.begin(), rules.end(), [&](const os::SteeringRule& r) {
-    return r.key == seat_.block;
-  });
+               return r.key == seat_.block;
+             });
 }
 
 std::string PortGroup::table_name() const {

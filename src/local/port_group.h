@@ -66,7 +66,7 @@ class PortGroup {
 
   Seat seat_;
   os::UdpSocket socket_;
-  os::PeerTable table_;    // not open: nothing is steered by this member
+  os::PeerTable table_;  // not open: nothing is steered by this member
   os::HostName beacon_;  // its name tells others where the table is
   bool steered_ = false;
 };

@@ -95,8 +95,8 @@ class Member {
     Tally tally;
     if (!block) return;
     tally.block = block->number();
-    auto group = PortGroup::join({.address = kLoopback, .domain = domain,
-                                  .block = block->number(), .steering = steering});
+    auto group = PortGroup::join(
+        {.address = kLoopback, .domain = domain, .block = block->number(), .steering = steering});
     tally.joined = static_cast<bool>(group);
     char question = 't';
     while (group && question != 'q') {
@@ -253,8 +253,8 @@ TEST_F(PortGroupTest, CountsAMemberThatDoesNotSteerWhenItGivesPlaces) {
 
 TEST_F(PortGroupTest, SaysWhoHasThePort) {
   // A socket that does not share.
-  auto holder = os::UdpSocket::open({.address = kLoopback, .port = domain_.port},
-                                    os::UdpUse::SendOnly);
+  auto holder =
+      os::UdpSocket::open({.address = kLoopback, .port = domain_.port}, os::UdpUse::SendOnly);
   ASSERT_TRUE(holder);
   const auto group = PortGroup::join({.address = kLoopback, .domain = domain_, .block = 7});
   ASSERT_FALSE(group);

@@ -32,8 +32,7 @@ std::vector<PortMember> settle(std::span<const PortMember> members,
   }
   if (adrift_count == 1) {
     const auto hole = std::find(is_taken.begin(), is_taken.end(), false);
-    if (hole != is_taken.end())
-      adrift->place = static_cast<std::uint32_t>(hole - is_taken.begin());
+    if (hole != is_taken.end()) adrift->place = static_cast<std::uint32_t>(hole - is_taken.begin());
   }
   return settled;
 }

@@ -20,8 +20,8 @@ inline constexpr std::uint32_t kNoBlock = 0;
 inline constexpr std::uint32_t kUnknownPlace = 0xffff'ffff;
 
 struct PortMember {
-  std::uint64_t inode{};              // the socket
-  std::uint32_t block = kNoBlock;     // whose it is; kNoBlock: not said
+  std::uint64_t inode{};           // the socket
+  std::uint32_t block = kNoBlock;  // whose it is; kNoBlock: not said
   std::uint32_t place = kUnknownPlace;
   friend bool operator==(const PortMember&, const PortMember&) = default;
 };

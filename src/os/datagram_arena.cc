@@ -53,8 +53,13 @@ void read_control(msghdr& message, Arrival& arrival) {
 
 struct DatagramArena::Slots {
   Slots(std::size_t slots, std::size_t slot_bytes)
-      : slot_bytes(slot_bytes), bytes(slots * slot_bytes), names(slots), controls(slots),
-        parts(slots), messages(slots), arrivals(slots) {
+      : slot_bytes(slot_bytes),
+        bytes(slots * slot_bytes),
+        names(slots),
+        controls(slots),
+        parts(slots),
+        messages(slots),
+        arrivals(slots) {
     for (std::size_t i = 0; i < slots; ++i) {
       parts[i] = {bytes.data() + i * slot_bytes, slot_bytes};
       msghdr& message = messages[i].msg_hdr;

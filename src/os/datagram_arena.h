@@ -15,10 +15,10 @@ namespace softhca::os {
 
 struct Arrival {
   ConstBytes bytes;
-  IpAddress source;               // UDP only
-  std::uint16_t source_port{};    // UDP only
-  std::uint8_t traffic_class{};   // UDP only
-  bool truncated{};               // was longer than a slot
+  IpAddress source;                  // UDP only
+  std::uint16_t source_port{};       // UDP only
+  std::uint8_t traffic_class{};      // UDP only
+  bool truncated{};                  // was longer than a slot
   std::optional<std::uint32_t> uid;  // sender's, vouched for by the kernel; host sockets only
 };
 

@@ -94,8 +94,7 @@ pid_t own_pid() {
     constexpr int kRights = PROT_READ | PROT_WRITE;
     void* page = ::mmap(nullptr, kPage4K, kRights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return nullptr;
-    if (::madvise(page, kPage4K, MADV_WIPEONFORK) == 0)
-      return new (page) std::atomic<pid_t>(0);
+    if (::madvise(page, kPage4K, MADV_WIPEONFORK) == 0) return new (page) std::atomic<pid_t>(0);
     ::munmap(page, kPage4K);
     return nullptr;
   }();

@@ -36,8 +36,7 @@ class HostMailboxTest : public ::testing::Test {
       for (std::size_t i = 0; i < n; ++i) {
         const Arrival& arrival = arena_.arrival(1 + i);
         EXPECT_EQ(arrival.uid, own_uid());
-        all.emplace_back(reinterpret_cast<const char*>(arrival.bytes.data()),
-                         arrival.bytes.size());
+        all.emplace_back(reinterpret_cast<const char*>(arrival.bytes.data()), arrival.bytes.size());
       }
     }
     return all;

@@ -122,11 +122,16 @@ Interface parse_link(Cursor body) {
 
 AddressScope scope_of(std::uint8_t scope) {
   switch (scope) {
-    case RT_SCOPE_UNIVERSE: return AddressScope::Global;
-    case RT_SCOPE_SITE: return AddressScope::Site;
-    case RT_SCOPE_LINK: return AddressScope::Link;
-    case RT_SCOPE_HOST: return AddressScope::Host;
-    default: return AddressScope::Nowhere;
+    case RT_SCOPE_UNIVERSE:
+      return AddressScope::Global;
+    case RT_SCOPE_SITE:
+      return AddressScope::Site;
+    case RT_SCOPE_LINK:
+      return AddressScope::Link;
+    case RT_SCOPE_HOST:
+      return AddressScope::Host;
+    default:
+      return AddressScope::Nowhere;
   }
 }
 

@@ -26,15 +26,15 @@ struct InterfaceAddress {
 struct Interface {
   std::string name;
   std::uint32_t index{};
-  bool up{};        // switched on by the administrator
-  bool running{};   // has a carrier
+  bool up{};       // switched on by the administrator
+  bool running{};  // has a carrier
   bool loopback{};
   bool default_route{};  // the default route of IPv4, else of IPv6, leaves here
   std::string kind;      // as the kernel calls it: "bridge", "veth", ...; empty: hardware
   std::uint32_t mtu{};
-  std::array<std::uint8_t, 6> mac{};         // zeros where there is none
-  std::optional<std::uint32_t> speed_mbps;   // nothing where the driver does not say
-  std::vector<InterfaceAddress> addresses;   // usable ones only, IPv4 first
+  std::array<std::uint8_t, 6> mac{};        // zeros where there is none
+  std::optional<std::uint32_t> speed_mbps;  // nothing where the driver does not say
+  std::vector<InterfaceAddress> addresses;  // usable ones only, IPv4 first
 
   bool is_bridge() const { return kind == "bridge"; }
 };

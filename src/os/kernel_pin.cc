@@ -50,9 +50,7 @@ bool may_lock_without_limit() {
 }
 
 // Called directly: sanitizers replace the C library's functions by ones that do nothing.
-bool call_mlock(void* start, std::size_t bytes) {
-  return ::syscall(SYS_mlock, start, bytes) == 0;
-}
+bool call_mlock(void* start, std::size_t bytes) { return ::syscall(SYS_mlock, start, bytes) == 0; }
 bool call_munlock(void* start, std::size_t bytes) {
   return ::syscall(SYS_munlock, start, bytes) == 0;
 }
@@ -78,9 +76,12 @@ bool lock_works() {
 
 std::string_view pin_backend_name(PinBackend backend) {
   switch (backend) {
-    case PinBackend::IoUring: return "io_uring";
-    case PinBackend::Mlock: return "mlock";
-    case PinBackend::Counted: return "counted";
+    case PinBackend::IoUring:
+      return "io_uring";
+    case PinBackend::Mlock:
+      return "mlock";
+    case PinBackend::Counted:
+      return "counted";
   }
   return "?";
 }

@@ -133,8 +133,8 @@ TEST_F(IoUringPins, TakeSeveralSlotsForMoreThanAGibibyte) {
   // One shared page, mapped over and over: a long range that takes little memory.
   constexpr std::size_t kBytes = kPage1G + 8 * kPage2M;
   constexpr std::size_t kFileBytes = kPage2M;
-  auto* start = static_cast<std::byte*>(::mmap(nullptr, kBytes, PROT_NONE,
-                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  auto* start = static_cast<std::byte*>(
+      ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   ASSERT_NE(start, MAP_FAILED);
   const int fd = ::memfd_create("long", MFD_CLOEXEC);
   ASSERT_EQ(::ftruncate(fd, kFileBytes), 0);

@@ -108,8 +108,8 @@ TEST_P(PageAccessTest, AgreesWithAModelOfThePages) {
     const bool write = prng.chance(1, 2);
     const std::size_t first = prng.below(kCount);
     const std::size_t count = 1 + prng.below(kCount - first);
-    const auto answer = ask(pages.address(first) + prng.below(kPage4K), 1 + (count - 1) * kPage4K,
-                            write);
+    const auto answer =
+        ask(pages.address(first) + prng.below(kPage4K), 1 + (count - 1) * kPage4K, write);
     std::size_t bad = first;
     while (bad < first + count && (states[bad] == Open || (states[bad] == Closed && !write))) ++bad;
     if (bad == first + count) {

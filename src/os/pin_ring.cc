@@ -27,11 +27,16 @@ int register_with(int ring, unsigned opcode, const void* argument, std::size_t b
 
 std::string_view setup_refusal(int error) {
   switch (error) {
-    case ENOSYS: return "this kernel has no io_uring";
-    case EPERM: return "io_uring is disabled (kernel.io_uring_disabled)";
-    case EACCES: return "io_uring is forbidden here";
-    case ENOMEM: return "the memlock limit leaves no room for io_uring";
-    default: return "io_uring cannot be set up";
+    case ENOSYS:
+      return "this kernel has no io_uring";
+    case EPERM:
+      return "io_uring is disabled (kernel.io_uring_disabled)";
+    case EACCES:
+      return "io_uring is forbidden here";
+    case ENOMEM:
+      return "the memlock limit leaves no room for io_uring";
+    default:
+      return "io_uring cannot be set up";
   }
 }
 
@@ -205,8 +210,7 @@ bool PinRing::copy_to(const HeldPin& held, std::size_t offset, ConstBytes from) 
   if (!have_pipe()) return false;
   while (!from.empty()) {
     Transfer transfer = next_transfer(held, offset, from.size());
-    if (::write(pipe_in_.get(), from.data(), transfer.bytes) != transfer.bytes)
-      return drop_pipe();
+    if (::write(pipe_in_.get(), from.data(), transfer.bytes) != transfer.bytes) return drop_pipe();
     transfer.opcode = IORING_OP_READ_FIXED;
     transfer.pipe_end = pipe_out_.get();
     from = from.subspan(transfer.bytes);

@@ -32,8 +32,7 @@ int milliseconds_of(Duration timeout) {
 
 }  // namespace
 
-Poller::Poller(OwnedFd epoll, OwnedFd event)
-    : epoll_(std::move(epoll)), event_(std::move(event)) {}
+Poller::Poller(OwnedFd epoll, OwnedFd event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
 
 Result<Poller, SystemError> Poller::open() {
   OwnedFd epoll(epoll_create1(EPOLL_CLOEXEC));

@@ -37,7 +37,9 @@ TEST(Thread, LeavesTheMaskOfItsStarterAlone) {
 
 TEST(Thread, JoinsWhenItsOwnerGoes) {
   bool ran = false;
-  { auto thread = Thread::start("t", [&] { ran = true; }); }
+  {
+    auto thread = Thread::start("t", [&] { ran = true; });
+  }
   EXPECT_TRUE(ran);
 }
 

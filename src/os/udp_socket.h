@@ -12,16 +12,16 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "os/owned_fd.h"
 #include "os/ip_address.h"
+#include "os/owned_fd.h"
 #include "os/system_error.h"
 
 namespace softhca::os {
 
 struct UdpEndpoint {
   IpAddress address;
-  std::uint16_t port{};               // 0: any free one
-  std::uint32_t interface_index{};    // scope of a link-local address; else not used
+  std::uint16_t port{};             // 0: any free one
+  std::uint32_t interface_index{};  // scope of a link-local address; else not used
 };
 
 enum class UdpUse : std::uint8_t {

@@ -56,8 +56,7 @@ void list_completions(const Tlp& read, const LinkLimits& limits, std::vector<Tlp
   std::uint32_t left = read.bytes;
   while (left != 0) {
     const std::uint32_t piece =
-        left <= limits.mps ? left
-                           : static_cast<std::uint32_t>(first_completion(at.value, limits));
+        left <= limits.mps ? left : static_cast<std::uint32_t>(first_completion(at.value, limits));
     out.push_back({TlpKind::Completion, at, piece});
     at = advance(at, piece);
     left -= piece;

@@ -21,12 +21,10 @@ TEST(Tlps, CutWritesByPayloadSizeAndAt4KiB) {
 }
 
 TEST(Tlps, AnswerAReadWithCompletionsThatEndAtReadCompletionBoundaries) {
-  const std::vector<Tlp> expected = {{TlpKind::MemoryRead, {0x1010}, 512},
-                                     {TlpKind::Completion, {0x1010}, 240},
-                                     {TlpKind::Completion, {0x1100}, 256},
-                                     {TlpKind::Completion, {0x1200}, 16},
-                                     {TlpKind::MemoryRead, {0x1210}, 88},
-                                     {TlpKind::Completion, {0x1210}, 88}};
+  const std::vector<Tlp> expected = {
+      {TlpKind::MemoryRead, {0x1010}, 512}, {TlpKind::Completion, {0x1010}, 240},
+      {TlpKind::Completion, {0x1100}, 256}, {TlpKind::Completion, {0x1200}, 16},
+      {TlpKind::MemoryRead, {0x1210}, 88},  {TlpKind::Completion, {0x1210}, 88}};
   EXPECT_EQ(list_tlps(read(0x1010, 600), {}), expected);
 }
 
@@ -57,7 +55,9 @@ void check_rules(const Access& access, const LinkLimits& limits) {
       ASSERT_LE(tlp.bytes, limits.mps);
       next_data = advance(next_data, tlp.bytes);
       ASSERT_LE(next_data, request_end);
-      if (next_data != request_end) { ASSERT_EQ(next_data.value % limits.rcb, 0u); }
+      if (next_data != request_end) {
+        ASSERT_EQ(next_data.value % limits.rcb, 0u);
+      }
       continue;
     }
     ASSERT_EQ(next_data, request_end) << "answered before the next request is listed";

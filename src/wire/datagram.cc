@@ -46,8 +46,9 @@ void emit_ipv4(const Datagram& d, std::size_t udp_bytes, Bytes out) {
 
 void emit_ipv6(const Datagram& d, std::size_t udp_bytes, Bytes out) {
   ASSERT(udp_bytes <= kMaxIpLength);
-  store_be(out, 0, std::uint32_t{6} << 28 | std::uint32_t{d.traffic_class} << 20 |
-                       (d.flow_label & kFlowLabelMask));
+  store_be(out, 0,
+           std::uint32_t{6} << 28 | std::uint32_t{d.traffic_class} << 20 |
+               (d.flow_label & kFlowLabelMask));
   store_be(out, 4, static_cast<std::uint16_t>(udp_bytes));
   store_be(out, 6, kProtocolUdp);
   store_be(out, 7, d.hop_limit);

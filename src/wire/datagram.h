@@ -20,9 +20,9 @@ struct Datagram {
   Gid destination;
   std::uint16_t source_port{};
   std::uint16_t destination_port = kUdpPort;
-  std::uint8_t traffic_class{};   // IPv4 TOS; not covered by the ICRC
-  std::uint8_t hop_limit = 64;    // IPv4 TTL; not covered by the ICRC
-  std::uint32_t flow_label{};     // IPv6 only; not covered by the ICRC
+  std::uint8_t traffic_class{};  // IPv4 TOS; not covered by the ICRC
+  std::uint8_t hop_limit = 64;   // IPv4 TTL; not covered by the ICRC
+  std::uint32_t flow_label{};    // IPv6 only; not covered by the ICRC
   // IPv4 only. Nothing: hidden from the receiver (a UDP socket does not tell).
   std::optional<std::uint16_t> identification = std::uint16_t{0};
   bool dont_fragment = true;

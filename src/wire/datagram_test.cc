@@ -54,8 +54,13 @@ TEST(Datagram, WritesIpv6Headers) {
   Buffer out(48, std::byte{0xff});
   EXPECT_EQ(emit_ip_udp(ipv6(), 80, out), 48u);
   EXPECT_EQ(hex(out),
-            "6ab12345" "0058" "11" "40" "fd770000000000000000000000000002"
-            "fd770000000000000000000000000003" "c12112b700580000");
+            "6ab12345"
+            "0058"
+            "11"
+            "40"
+            "fd770000000000000000000000000002"
+            "fd770000000000000000000000000003"
+            "c12112b700580000");
 }
 
 TEST(Datagram, ParsesWhatItEmitted) {

@@ -11,8 +11,7 @@ using Groups = std::array<std::uint16_t, 8>;
 // Takes one number off the front: at most `digits_max` digits, none but the base's.
 std::optional<unsigned> take_number(std::string_view& text, int base, std::size_t digits_max) {
   unsigned value = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value, base);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   const auto digits = static_cast<std::size_t>(end - text.data());
   if (error != std::errc{} || digits > digits_max) return std::nullopt;
   text.remove_prefix(digits);
@@ -83,8 +82,7 @@ std::optional<Gid> parse_v6(std::string_view text) {
   if (!append_groups(text.substr(0, gap), false, front)) return std::nullopt;
   if (!append_groups(text.substr(gap + 2), true, back)) return std::nullopt;
   if (front.count + back.count > 7) return std::nullopt;  // "::" stands for a group at least
-  for (std::size_t i = 0; i < back.count; ++i)
-    front.groups[8 - back.count + i] = back.groups[i];
+  for (std::size_t i = 0; i < back.count; ++i) front.groups[8 - back.count + i] = back.groups[i];
   return of_groups(front.groups);
 }
 

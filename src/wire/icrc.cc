@@ -99,8 +99,7 @@ IcrcVerdict check_icrc(const Datagram& datagram, ConstBytes udp_payload) {
   const std::uint32_t difference = icrc(guess, packet) ^ found;
   if (difference == 0) return IcrcVerdict::Right;
   if (!hidden) return IcrcVerdict::Wrong;
-  return solve_identification(difference, packet.size()) ? IcrcVerdict::Solved
-                                                         : IcrcVerdict::Wrong;
+  return solve_identification(difference, packet.size()) ? IcrcVerdict::Solved : IcrcVerdict::Wrong;
 }
 
 }  // namespace softhca::wire

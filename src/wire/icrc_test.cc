@@ -40,8 +40,7 @@ Buffer sealed(const Datagram& datagram, Buffer packet) {
 // The definition, a bit at a time over one contiguous string: an independent second opinion.
 std::uint32_t slow_icrc(const Datagram& d, ConstBytes packet) {
   Buffer covered(8 + kMaxIpUdpBytes);
-  const std::size_t headers =
-      emit_ip_udp(d, packet.size() + kIcrcBytes, Bytes(covered).subspan(8));
+  const std::size_t headers = emit_ip_udp(d, packet.size() + kIcrcBytes, Bytes(covered).subspan(8));
   covered.resize(8 + headers);
   covered.insert(covered.end(), packet.begin(), packet.end());
   const auto ones = [&](std::size_t at, std::size_t count) {
@@ -68,8 +67,8 @@ TEST(Icrc, IsThatOfAPacketThatLinuxSent) {
   // The first packet of tests/golden/send.pcap: RC SEND_ONLY of 64 bytes from Linux 6.1 rxe.
   Buffer packet(kBthBytes + 64);
   Headers headers;
-  headers.bth = {.opcode = 0x04, .pkey = 0xffff, .dest_qpn = {0x11}, .ack_request = true,
-                 .psn = {0xabc000}};
+  headers.bth = {
+      .opcode = 0x04, .pkey = 0xffff, .dest_qpn = {0x11}, .ack_request = true, .psn = {0xabc000}};
   ASSERT_EQ(emit(headers, packet), kBthBytes);
   for (std::size_t i = 0; i < 64; ++i) packet[kBthBytes + i] = static_cast<std::byte>(0x21 + i);
   EXPECT_EQ(icrc(ipv4(std::uint16_t{0xea1a}), packet), 0xb571'76d3u);

@@ -20,8 +20,8 @@ constexpr bool kBare = false;
 
 constexpr OpcodeInfo row(Service service, Operation operation, std::string_view name, Kind kind,
                          Place place, bool has_payload, std::array<Header, 3> headers = {}) {
-  return {opcode_of(service, operation), name, service, operation, kind, place, has_payload,
-          headers};
+  return {
+      opcode_of(service, operation), name, service, operation, kind, place, has_payload, headers};
 }
 
 constexpr OpcodeInfo kOpcodes[] = {
@@ -83,8 +83,7 @@ constexpr OpcodeInfo kOpcodes[] = {
     row(Xrc, Op::WriteLast, "XRC_WRITE_LAST", K::Write, Last, kPayload, {Xrceth}),
     row(Xrc, Op::WriteLastImm, "XRC_WRITE_LAST_IMM", K::Write, Last, kPayload, {Xrceth, Imm}),
     row(Xrc, Op::WriteOnly, "XRC_WRITE_ONLY", K::Write, Only, kPayload, {Xrceth, Reth}),
-    row(Xrc, Op::WriteOnlyImm, "XRC_WRITE_ONLY_IMM", K::Write, Only, kPayload,
-        {Xrceth, Reth, Imm}),
+    row(Xrc, Op::WriteOnlyImm, "XRC_WRITE_ONLY_IMM", K::Write, Only, kPayload, {Xrceth, Reth, Imm}),
     row(Xrc, Op::ReadRequest, "XRC_READ_REQUEST", K::ReadRequest, Only, kBare, {Xrceth, Reth}),
     row(Xrc, Op::ReadResponseFirst, "XRC_READ_RESP_FIRST", K::ReadResponse, First, kPayload,
         {Aeth}),
@@ -96,10 +95,8 @@ constexpr OpcodeInfo kOpcodes[] = {
         {Aeth, AtomicAckEth}),
     row(Xrc, Op::CompareSwap, "XRC_CMP_SWAP", K::Atomic, Only, kBare, {Xrceth, AtomicEth}),
     row(Xrc, Op::FetchAdd, "XRC_FETCH_ADD", K::Atomic, Only, kBare, {Xrceth, AtomicEth}),
-    row(Xrc, Op::SendLastInvalidate, "XRC_SEND_LAST_INV", K::Send, Last, kPayload,
-        {Xrceth, Ieth}),
-    row(Xrc, Op::SendOnlyInvalidate, "XRC_SEND_ONLY_INV", K::Send, Only, kPayload,
-        {Xrceth, Ieth}),
+    row(Xrc, Op::SendLastInvalidate, "XRC_SEND_LAST_INV", K::Send, Last, kPayload, {Xrceth, Ieth}),
+    row(Xrc, Op::SendOnlyInvalidate, "XRC_SEND_ONLY_INV", K::Send, Only, kPayload, {Xrceth, Ieth}),
 };
 
 constexpr std::uint8_t kNoRow = 0xff;
@@ -133,10 +130,14 @@ const OpcodeInfo* find_opcode(std::uint8_t opcode) {
 
 Operation send_operation(Place place, bool with_immediate) {
   switch (place) {
-    case First: return Op::SendFirst;
-    case Middle: return Op::SendMiddle;
-    case Last: return with_immediate ? Op::SendLastImm : Op::SendLast;
-    case Only: return with_immediate ? Op::SendOnlyImm : Op::SendOnly;
+    case First:
+      return Op::SendFirst;
+    case Middle:
+      return Op::SendMiddle;
+    case Last:
+      return with_immediate ? Op::SendLastImm : Op::SendLast;
+    case Only:
+      return with_immediate ? Op::SendOnlyImm : Op::SendOnly;
   }
   ASSERT(false);
   return {};
@@ -144,10 +145,14 @@ Operation send_operation(Place place, bool with_immediate) {
 
 Operation write_operation(Place place, bool with_immediate) {
   switch (place) {
-    case First: return Op::WriteFirst;
-    case Middle: return Op::WriteMiddle;
-    case Last: return with_immediate ? Op::WriteLastImm : Op::WriteLast;
-    case Only: return with_immediate ? Op::WriteOnlyImm : Op::WriteOnly;
+    case First:
+      return Op::WriteFirst;
+    case Middle:
+      return Op::WriteMiddle;
+    case Last:
+      return with_immediate ? Op::WriteLastImm : Op::WriteLast;
+    case Only:
+      return with_immediate ? Op::WriteOnlyImm : Op::WriteOnly;
   }
   ASSERT(false);
   return {};
@@ -155,10 +160,14 @@ Operation write_operation(Place place, bool with_immediate) {
 
 Operation read_response_operation(Place place) {
   switch (place) {
-    case First: return Op::ReadResponseFirst;
-    case Middle: return Op::ReadResponseMiddle;
-    case Last: return Op::ReadResponseLast;
-    case Only: return Op::ReadResponseOnly;
+    case First:
+      return Op::ReadResponseFirst;
+    case Middle:
+      return Op::ReadResponseMiddle;
+    case Last:
+      return Op::ReadResponseLast;
+    case Only:
+      return Op::ReadResponseOnly;
   }
   ASSERT(false);
   return {};

@@ -30,20 +30,34 @@ TEST(Opcode, KnowsTheNumbersAndHeaderLengthsOfTheSpecification) {
     const char* name;
     std::size_t header_bytes;  // 12 of BTH, and 16 RETH, 28 AtomicETH, 8 DETH, 4 most others
   };
-  for (const Case& c : {Case{0x00, "RC_SEND_FIRST", 12}, Case{0x03, "RC_SEND_LAST_IMM", 16},
-                        Case{0x06, "RC_WRITE_FIRST", 28}, Case{0x0b, "RC_WRITE_ONLY_IMM", 32},
-                        Case{0x0c, "RC_READ_REQUEST", 28}, Case{0x0d, "RC_READ_RESP_FIRST", 16},
-                        Case{0x0e, "RC_READ_RESP_MIDDLE", 12}, Case{0x10, "RC_READ_RESP_ONLY", 16},
-                        Case{0x11, "RC_ACK", 16}, Case{0x12, "RC_ATOMIC_ACK", 24},
-                        Case{0x13, "RC_CMP_SWAP", 40}, Case{0x14, "RC_FETCH_ADD", 40},
-                        Case{0x16, "RC_SEND_LAST_INV", 16}, Case{0x17, "RC_SEND_ONLY_INV", 16},
-                        Case{0x1c, "RC_FLUSH", 32}, Case{0x1d, "RC_ATOMIC_WRITE", 28},
-                        Case{0x24, "UC_SEND_ONLY", 12}, Case{0x2b, "UC_WRITE_ONLY_IMM", 32},
-                        Case{0x64, "UD_SEND_ONLY", 20}, Case{0x65, "UD_SEND_ONLY_IMM", 24},
-                        Case{0x81, "CNP", 12}, Case{0xa0, "XRC_SEND_FIRST", 16},
-                        Case{0xab, "XRC_WRITE_ONLY_IMM", 36}, Case{0xac, "XRC_READ_REQUEST", 32},
-                        Case{0xad, "XRC_READ_RESP_FIRST", 16}, Case{0xb1, "XRC_ACK", 16},
-                        Case{0xb3, "XRC_CMP_SWAP", 44}, Case{0xb7, "XRC_SEND_ONLY_INV", 20}}) {
+  for (const Case& c : {Case{0x00, "RC_SEND_FIRST", 12},
+                        Case{0x03, "RC_SEND_LAST_IMM", 16},
+                        Case{0x06, "RC_WRITE_FIRST", 28},
+                        Case{0x0b, "RC_WRITE_ONLY_IMM", 32},
+                        Case{0x0c, "RC_READ_REQUEST", 28},
+                        Case{0x0d, "RC_READ_RESP_FIRST", 16},
+                        Case{0x0e, "RC_READ_RESP_MIDDLE", 12},
+                        Case{0x10, "RC_READ_RESP_ONLY", 16},
+                        Case{0x11, "RC_ACK", 16},
+                        Case{0x12, "RC_ATOMIC_ACK", 24},
+                        Case{0x13, "RC_CMP_SWAP", 40},
+                        Case{0x14, "RC_FETCH_ADD", 40},
+                        Case{0x16, "RC_SEND_LAST_INV", 16},
+                        Case{0x17, "RC_SEND_ONLY_INV", 16},
+                        Case{0x1c, "RC_FLUSH", 32},
+                        Case{0x1d, "RC_ATOMIC_WRITE", 28},
+                        Case{0x24, "UC_SEND_ONLY", 12},
+                        Case{0x2b, "UC_WRITE_ONLY_IMM", 32},
+                        Case{0x64, "UD_SEND_ONLY", 20},
+                        Case{0x65, "UD_SEND_ONLY_IMM", 24},
+                        Case{0x81, "CNP", 12},
+                        Case{0xa0, "XRC_SEND_FIRST", 16},
+                        Case{0xab, "XRC_WRITE_ONLY_IMM", 36},
+                        Case{0xac, "XRC_READ_REQUEST", 32},
+                        Case{0xad, "XRC_READ_RESP_FIRST", 16},
+                        Case{0xb1, "XRC_ACK", 16},
+                        Case{0xb3, "XRC_CMP_SWAP", 44},
+                        Case{0xb7, "XRC_SEND_ONLY_INV", 20}}) {
     const OpcodeInfo* info = find_opcode(c.opcode);
     ASSERT_NE(info, nullptr) << c.name;
     EXPECT_EQ(info->name, c.name);

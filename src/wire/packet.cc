@@ -53,12 +53,15 @@ void take_aeth(Cursor& cursor, Headers& h) {
 
 void take_extension(Cursor& cursor, Header header, Headers& h) {
   switch (header) {
-    case Header::None: break;
+    case Header::None:
+      break;
     case Header::Deth:
       h.qkey = cursor.take_be<std::uint32_t>();
       h.source_qpn = {cursor.take_be<std::uint32_t>() & kMask24};
       break;
-    case Header::Xrceth: h.xrc_srqn = cursor.take_be<std::uint32_t>() & kMask24; break;
+    case Header::Xrceth:
+      h.xrc_srqn = cursor.take_be<std::uint32_t>() & kMask24;
+      break;
     case Header::Reth:
       h.remote_address = cursor.take_be<std::uint64_t>();
       h.rkey = {cursor.take_be<std::uint32_t>()};
@@ -70,11 +73,21 @@ void take_extension(Cursor& cursor, Header header, Headers& h) {
       h.swap_or_add = cursor.take_be<std::uint64_t>();
       h.compare = cursor.take_be<std::uint64_t>();
       break;
-    case Header::Aeth: take_aeth(cursor, h); break;
-    case Header::AtomicAckEth: h.original = cursor.take_be<std::uint64_t>(); break;
-    case Header::Imm: h.immediate = cursor.take_be<std::uint32_t>(); break;
-    case Header::Ieth: h.invalidate_key = {cursor.take_be<std::uint32_t>()}; break;
-    case Header::Feth: h.flush = cursor.take_be<std::uint32_t>() & kFlushMask; break;
+    case Header::Aeth:
+      take_aeth(cursor, h);
+      break;
+    case Header::AtomicAckEth:
+      h.original = cursor.take_be<std::uint64_t>();
+      break;
+    case Header::Imm:
+      h.immediate = cursor.take_be<std::uint32_t>();
+      break;
+    case Header::Ieth:
+      h.invalidate_key = {cursor.take_be<std::uint32_t>()};
+      break;
+    case Header::Feth:
+      h.flush = cursor.take_be<std::uint32_t>() & kFlushMask;
+      break;
   }
 }
 
@@ -114,12 +127,15 @@ void put_aeth(Writer& writer, const Headers& h) {
 
 void put_extension(Writer& writer, Header header, const Headers& h) {
   switch (header) {
-    case Header::None: break;
+    case Header::None:
+      break;
     case Header::Deth:
       writer.put(h.qkey);
       writer.put(h.source_qpn.value & kMask24);
       break;
-    case Header::Xrceth: writer.put(h.xrc_srqn & kMask24); break;
+    case Header::Xrceth:
+      writer.put(h.xrc_srqn & kMask24);
+      break;
     case Header::Reth:
       writer.put(h.remote_address);
       writer.put(h.rkey.value);
@@ -131,11 +147,21 @@ void put_extension(Writer& writer, Header header, const Headers& h) {
       writer.put(h.swap_or_add);
       writer.put(h.compare);
       break;
-    case Header::Aeth: put_aeth(writer, h); break;
-    case Header::AtomicAckEth: writer.put(h.original); break;
-    case Header::Imm: writer.put(h.immediate); break;
-    case Header::Ieth: writer.put(h.invalidate_key.value); break;
-    case Header::Feth: writer.put(h.flush & kFlushMask); break;
+    case Header::Aeth:
+      put_aeth(writer, h);
+      break;
+    case Header::AtomicAckEth:
+      writer.put(h.original);
+      break;
+    case Header::Imm:
+      writer.put(h.immediate);
+      break;
+    case Header::Ieth:
+      writer.put(h.invalidate_key.value);
+      break;
+    case Header::Feth:
+      writer.put(h.flush & kFlushMask);
+      break;
   }
 }
 

@@ -35,10 +35,17 @@ void fill_extension(Header header, const Source& next, Headers& h) {
   const auto u24 = [&] { return static_cast<std::uint32_t>(next()) & kMask24; };
   const auto u32 = [&] { return static_cast<std::uint32_t>(next()); };
   switch (header) {
-    case Header::None: break;
-    case Header::Deth: h.qkey = u32(), h.source_qpn = {u24()}; break;
-    case Header::Xrceth: h.xrc_srqn = u24(); break;
-    case Header::Reth: h.remote_address = next(), h.rkey = {u32()}, h.dma_length = u32(); break;
+    case Header::None:
+      break;
+    case Header::Deth:
+      h.qkey = u32(), h.source_qpn = {u24()};
+      break;
+    case Header::Xrceth:
+      h.xrc_srqn = u24();
+      break;
+    case Header::Reth:
+      h.remote_address = next(), h.rkey = {u32()}, h.dma_length = u32();
+      break;
     case Header::AtomicEth:
       h.remote_address = next(), h.rkey = {u32()}, h.swap_or_add = next(), h.compare = next();
       break;
@@ -47,10 +54,18 @@ void fill_extension(Header header, const Source& next, Headers& h) {
       h.aeth_value = static_cast<std::uint8_t>(next() & 31);
       h.msn = {u24()};
       break;
-    case Header::AtomicAckEth: h.original = next(); break;
-    case Header::Imm: h.immediate = u32(); break;
-    case Header::Ieth: h.invalidate_key = {u32()}; break;
-    case Header::Feth: h.flush = u32() & 0x3f; break;
+    case Header::AtomicAckEth:
+      h.original = next();
+      break;
+    case Header::Imm:
+      h.immediate = u32();
+      break;
+    case Header::Ieth:
+      h.invalidate_key = {u32()};
+      break;
+    case Header::Feth:
+      h.flush = u32() & 0x3f;
+      break;
   }
 }
 
@@ -100,11 +115,12 @@ void expect_round_trip(const OpcodeInfo& info, const Headers& headers, std::size
 TEST(Packet, ParsesWhatItEmittedForEveryOpcodeAndBoundary) {
   for (const OpcodeInfo* info : all_opcodes()) {
     for (const std::size_t payload_bytes : payloads_of(*info)) {
-      for (const std::uint64_t value : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{1},
-                                        std::uint64_t{0xaaaa'aaaa'aaaa'aaaa},
-                                        std::uint64_t{0x5555'5555'5555'5555},
-                                        std::uint64_t{0x8000'0000'8080'8000}}) {
-        const Headers headers = headers_from(*info, [=] { return value; }, payload_bytes);
+      for (const std::uint64_t value :
+           {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{1},
+            std::uint64_t{0xaaaa'aaaa'aaaa'aaaa}, std::uint64_t{0x5555'5555'5555'5555},
+            std::uint64_t{0x8000'0000'8080'8000}}) {
+        const Headers headers = headers_from(
+            *info, [=] { return value; }, payload_bytes);
         expect_round_trip(*info, headers, payload_bytes, std::byte{0xff});
       }
     }
@@ -117,7 +133,8 @@ TEST(Packet, ParsesWhatItEmittedForRandomValues) {
     for (const OpcodeInfo* info : all_opcodes()) {
       const auto sizes = payloads_of(*info);
       const std::size_t payload_bytes = sizes[prng.below(sizes.size())];
-      const Headers headers = headers_from(*info, [&] { return prng.next(); }, payload_bytes);
+      const Headers headers = headers_from(
+          *info, [&] { return prng.next(); }, payload_bytes);
       expect_round_trip(*info, headers, payload_bytes, static_cast<std::byte>(prng.next()));
     }
   }
@@ -125,8 +142,15 @@ TEST(Packet, ParsesWhatItEmittedForRandomValues) {
 
 TEST(Packet, LaysOutTheBthAsTheSpecificationDraws) {
   Headers h;
-  h.bth = {.opcode = 0x04, .solicited = true, .migrated = true, .pad = 2, .pkey = 0x8001,
-           .fecn = true, .becn = false, .dest_qpn = {0x123456}, .ack_request = true,
+  h.bth = {.opcode = 0x04,
+           .solicited = true,
+           .migrated = true,
+           .pad = 2,
+           .pkey = 0x8001,
+           .fecn = true,
+           .becn = false,
+           .dest_qpn = {0x123456},
+           .ack_request = true,
            .psn = {0xabcdef}};
   Buffer out(12, std::byte{0xff});
   EXPECT_EQ(emit(h, out), 12u);
@@ -145,16 +169,18 @@ TEST(Packet, PutsTheXrcTargetBeforeTheRdmaHeader) {
   h.immediate = 0x31323334;
   Buffer out(36, std::byte{0xff});
   EXPECT_EQ(emit(h, out), 36u);
-  EXPECT_EQ(out, bytes_from({0xab, 0, 0xff, 0xff, 0, 0, 0, 1, 0, 0, 0, 2,        // BTH
-                             0, 0xaa, 0xbb, 0xcc,                                // XRCETH
-                             1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,     // RETH
-                             0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34}));  // and ImmDt
+  EXPECT_EQ(
+      out,
+      bytes_from({0xab, 0,    0xff, 0xff, 0,    0,    0,    1,   0,    0,    0,    2,     // BTH
+                  0,    0xaa, 0xbb, 0xcc,                                                 // XRCETH
+                  1,    2,    3,    4,    5,    6,    7,    8,   0x11, 0x12, 0x13, 0x14,  // RETH
+                  0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34}));  // and ImmDt
 }
 
 TEST(Packet, IgnoresReservedBitsOnReceive) {
   // An ACK with every reserved bit set: BTH byte 4 (below FECN and BECN), byte 8, AETH bit 31.
   const Buffer bytes = bytes_from({0x11, 0x00, 0xff, 0xff, 0x3f, 0, 0, 7, 0x7f, 0, 0, 9,  //
-                                   0x9f, 0, 0, 5, 0, 0, 0, 0});
+                                   0x9f, 0,    0,    5,    0,    0, 0, 0});
   const auto packet = parse(bytes);
   ASSERT_TRUE(packet);
   Headers expected;

@@ -7,7 +7,9 @@ namespace {
 
 Headers headers_of(Service service, Operation operation) {
   Headers h;
-  h.bth = {.opcode = opcode_of(service, operation), .pkey = kDefaultPkey, .dest_qpn = {0x14},
+  h.bth = {.opcode = opcode_of(service, operation),
+           .pkey = kDefaultPkey,
+           .dest_qpn = {0x14},
            .psn = {0xabc000}};
   return h;
 }
@@ -53,8 +55,7 @@ TEST(PacketText, ShowsTheFieldsOfEveryExtensionHeader) {
             "RC_ATOMIC_ACK qp 0x000014 psn 0xabc000 credit 0 msn 0 orig 0x1122334455667788");
   h = headers_of(Service::Rc, Operation::SendOnlyInvalidate);
   h.invalidate_key = {0x80001e0};
-  EXPECT_EQ(packet_text(h, 64),
-            "RC_SEND_ONLY_INV qp 0x000014 psn 0xabc000 inv 0x80001e0 data 64");
+  EXPECT_EQ(packet_text(h, 64), "RC_SEND_ONLY_INV qp 0x000014 psn 0xabc000 inv 0x80001e0 data 64");
   h = headers_of(Service::Rc, Operation::Flush);
   h.flush = 1;
   EXPECT_EQ(packet_text(h, 0), "RC_FLUSH qp 0x000014 psn 0xabc000 feth 0x1 va 0x0 rkey 0x0 len 0");

@@ -21,9 +21,7 @@ class Device : public ::testing::Test {
     context = open_first();
     ASSERT_NE(context, nullptr);
   }
-  void TearDown() override {
-    EXPECT_TRUE(context == nullptr || ibv_close_device(context) == 0);
-  }
+  void TearDown() override { EXPECT_TRUE(context == nullptr || ibv_close_device(context) == 0); }
   ibv_context* context = nullptr;
 };
 

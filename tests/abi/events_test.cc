@@ -136,6 +136,9 @@ TEST(AsyncEvents, AnswersEagainOnceNonBlocking) {
 }
 
 TEST(AsyncEvents, CancelsAThreadThatWaits) {
+#ifdef SOFTHCA_SANITIZED
+  GTEST_SKIP() << "sanitizers do not follow the unwinding of a cancelled thread";
+#endif
   ibv_context* context = open_first();
   ASSERT_NE(context, nullptr);
   pthread_t waiting{};

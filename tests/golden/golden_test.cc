@@ -49,8 +49,9 @@ std::map<std::string, Listing> read_listings() {
     } else if (current == nullptr) {
       ADD_FAILURE() << "line before the first file: " << line;
     } else if (line.find("RoCEv2 packets,") != line.npos) {
-      EXPECT_EQ(std::sscanf(line.c_str(), "%d RoCEv2 packets, %d", &current->count,
-                            &current->bad_icrc), 2);
+      EXPECT_EQ(
+          std::sscanf(line.c_str(), "%d RoCEv2 packets, %d", &current->count, &current->bad_icrc),
+          2);
     } else {
       current->lines.push_back(line.substr(5));
     }
@@ -77,8 +78,8 @@ void append_samples(const std::string& file, std::vector<Sample>& samples) {
     if (!parsed || parsed->datagram.destination_port != kUdpPort) continue;
     const std::size_t headers_bytes = parsed->datagram.is_ipv4() ? 28 : 48;
     const auto ip_packet = bytes.first(headers_bytes + parsed->udp_payload.size());
-    samples.push_back({file, ++number, {ip_packet.begin(), ip_packet.end()}, parsed->datagram,
-                       headers_bytes});
+    samples.push_back(
+        {file, ++number, {ip_packet.begin(), ip_packet.end()}, parsed->datagram, headers_bytes});
   }
   ASSERT_EQ(status, PCAP_ERROR_BREAK) << pcap_geterr(pcap.get());  // the end of the file
 }
@@ -104,13 +105,16 @@ class Golden : public testing::Test {
 std::string extension_line(Header header, const Headers& h) {
   switch (header) {
     case Header::None:
-    case Header::Xrceth: break;  // rxe has no XRC
+    case Header::Xrceth:
+      break;  // rxe has no XRC
     case Header::Aeth:
       switch (h.aeth_kind) {
-        case AethKind::Ack: return fmt::format(" credit {} msn {}", h.aeth_value, h.msn.value);
+        case AethKind::Ack:
+          return fmt::format(" credit {} msn {}", h.aeth_value, h.msn.value);
         case AethKind::RnrNak:
           return fmt::format(" RNR NAK timer {} msn {}", h.aeth_value, h.msn.value);
-        case AethKind::Nak: return fmt::format(" NAK {} msn {}", h.aeth_value, h.msn.value);
+        case AethKind::Nak:
+          return fmt::format(" NAK {} msn {}", h.aeth_value, h.msn.value);
       }
       break;
     case Header::Reth:
@@ -119,27 +123,31 @@ std::string extension_line(Header header, const Headers& h) {
     case Header::AtomicEth:
       return fmt::format(" va {:x} rkey {:08x} swap/add {:x} cmp {:x}", h.remote_address,
                          h.rkey.value, h.swap_or_add, h.compare);
-    case Header::AtomicAckEth: return fmt::format(" orig {:x}", h.original);
+    case Header::AtomicAckEth:
+      return fmt::format(" orig {:x}", h.original);
     case Header::Deth:
       return fmt::format(" qkey {:08x} src_qp {:06x}", h.qkey, h.source_qpn.value);
-    case Header::Imm: return fmt::format(" imm {:08x}", h.immediate);
-    case Header::Feth: return fmt::format(" feth {:08x}", h.flush);
-    case Header::Ieth: return fmt::format(" inv {:08x}", h.invalidate_key.value);
+    case Header::Imm:
+      return fmt::format(" imm {:08x}", h.immediate);
+    case Header::Feth:
+      return fmt::format(" feth {:08x}", h.flush);
+    case Header::Ieth:
+      return fmt::format(" inv {:08x}", h.invalidate_key.value);
   }
   return " ?";
 }
 
 std::string line_from(const Sample& sample, const Packet& packet) {
   const Headers& h = packet.headers;
-  std::string line = fmt::format(
-      "{}>{} {:<20} qp {:06x} psn {:06x}", address_text(sample.datagram.source),
-      address_text(sample.datagram.destination), packet.info->name, h.bth.dest_qpn.value,
-      h.bth.psn.value);
+  std::string line =
+      fmt::format("{}>{} {:<20} qp {:06x} psn {:06x}", address_text(sample.datagram.source),
+                  address_text(sample.datagram.destination), packet.info->name,
+                  h.bth.dest_qpn.value, h.bth.psn.value);
   if (h.bth.ack_request) line += " A";
   if (h.bth.solicited) line += " SE";
   // packets.txt shows the RETH ahead of the FETH, whatever their order on the wire.
   constexpr Header kOrder[] = {Header::Aeth, Header::Reth, Header::AtomicEth, Header::AtomicAckEth,
-                               Header::Deth, Header::Imm, Header::Feth, Header::Ieth};
+                               Header::Deth, Header::Imm,  Header::Feth,      Header::Ieth};
   for (const Header header : kOrder)
     if (packet.info->has(header)) line += extension_line(header, h);
   line += fmt::format(" data {}", packet.payload.size());
