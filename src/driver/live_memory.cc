@@ -28,11 +28,7 @@ Reason LiveSpace::probe(Range<VirtSpace> range, bool write) {
       id = ReasonId::OutOfMemory;
       break;
   }
-  return {.id = id,
-          .address = bad.page.value,
-          .length = range.length,
-          .low = range.start.value,
-          .high = range.start.value + range.length};
+  return {.id = id, .address = bad.page.value, .length = range.length};
 }
 
 std::vector<pcie::Span> LiveSpace::frames(Range<VirtSpace> pages) {

@@ -132,7 +132,7 @@ constexpr ReasonInfo kReasons[] = {
      "A queue pair moves RESET, INIT, RTR, RTS; RESET and ERR from anywhere.",
      "Follow the order of states."},
     {AttributeMissing, "attribute_missing", Driver,
-     "Each transition has required attributes (IBTA C10-…, man ibv_modify_qp).",
+     "Each transition has required attributes (man ibv_modify_qp; IBTA 11.2.5.2).",
      "Add the attribute and its bit in the mask."},
     {AttributeNotAllowed, "attribute_not_allowed", Driver,
      "Each transition allows only some attributes.", "Remove the attribute's bit from the mask."},
