@@ -30,11 +30,11 @@ std::optional<os::CopyMethod> copy_method() {
 }
 
 std::vector<PortSocket> port_sockets() {
-  std::vector<os::UdpSocket> found = os::udp_sockets(kRoceUdpPort);
+  std::vector<os::UdpHolder> found = os::udp_sockets(kRoceUdpPort);
   if (found.empty()) return {};
   const auto devices = driver::published_devices();
   std::vector<PortSocket> sockets;
-  for (const os::UdpSocket& socket : found) {
+  for (const os::UdpHolder& socket : found) {
     PortSocket one{socket.address, socket.uid, socket.inode == 0, {}};
     for (const os::Pid pid : socket.owners)
       one.owners.push_back(

@@ -59,7 +59,7 @@ std::optional<std::string> address_of_hex(std::string_view hex) {
   return ::inet_ntop(family, words.data(), text.data(), text.size());
 }
 
-std::optional<UdpSocket> parse_udp_line(const std::string& line, std::uint16_t port) {
+std::optional<UdpHolder> parse_udp_line(const std::string& line, std::uint16_t port) {
   std::istringstream columns(line);
   std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
   columns >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >>
@@ -71,7 +71,7 @@ std::optional<UdpSocket> parse_udp_line(const std::string& line, std::uint16_t p
   const auto user = number<std::uint32_t>(uid);
   const auto file = number<std::uint64_t>(inode);
   if (local_port != port || !address || !user || !file) return std::nullopt;
-  return UdpSocket{.address = *address, .port = port, .uid = *user, .inode = *file, .owners = {}};
+  return UdpHolder{.address = *address, .port = port, .uid = *user, .inode = *file, .owners = {}};
 }
 
 }  // namespace
@@ -127,23 +127,23 @@ std::vector<std::string> mapped_files(Pid pid) {
   return files;
 }
 
-std::vector<UdpSocket> parse_udp_table(std::string_view text, std::uint16_t port) {
-  std::vector<UdpSocket> sockets;
+std::vector<UdpHolder> parse_udp_table(std::string_view text, std::uint16_t port) {
+  std::vector<UdpHolder> sockets;
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);)
     if (auto socket = parse_udp_line(line, port)) sockets.push_back(std::move(*socket));
   return sockets;
 }
 
-std::vector<UdpSocket> udp_sockets(std::uint16_t port) {
-  std::vector<UdpSocket> sockets = parse_udp_table(whole_file("/proc/net/udp"), port);
-  for (UdpSocket& socket : parse_udp_table(whole_file("/proc/net/udp6"), port))
+std::vector<UdpHolder> udp_sockets(std::uint16_t port) {
+  std::vector<UdpHolder> sockets = parse_udp_table(whole_file("/proc/net/udp"), port);
+  for (UdpHolder& socket : parse_udp_table(whole_file("/proc/net/udp6"), port))
     sockets.push_back(std::move(socket));
   if (sockets.empty()) return sockets;
 
   for (const Pid pid : running_programs())
     for (const OpenFile& file : open_files(pid))
-      for (UdpSocket& socket : sockets)
+      for (UdpHolder& socket : sockets)
         if (file.target == "socket:[" + std::to_string(socket.inode) + "]" &&
             (socket.owners.empty() || socket.owners.back() != pid))
           socket.owners.push_back(pid);

@@ -35,7 +35,7 @@ std::vector<OpenFile> open_files(Pid pid);
 std::vector<std::string> mapped_files(Pid pid);
 
 // A UDP socket that is bound to a port in this network namespace.
-struct UdpSocket {
+struct UdpHolder {
   std::string address;  // "0.0.0.0", "192.0.2.1", "::"
   std::uint16_t port{};
   std::uint32_t uid{};
@@ -44,9 +44,9 @@ struct UdpSocket {
 };
 
 // Lines of /proc/net/udp or udp6 whose local port is `port`; owners are not filled in.
-std::vector<UdpSocket> parse_udp_table(std::string_view text, std::uint16_t port);
+std::vector<UdpHolder> parse_udp_table(std::string_view text, std::uint16_t port);
 
 // Every socket bound to the port, with the programs that hold it.
-std::vector<UdpSocket> udp_sockets(std::uint16_t port);
+std::vector<UdpHolder> udp_sockets(std::uint16_t port);
 
 }  // namespace softhca::os

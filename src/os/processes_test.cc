@@ -75,7 +75,7 @@ TEST(Processes, FindsTheOwnerOfAUdpPort) {
 
   const std::uint16_t port = ntohs(address.sin_port);
   const auto sockets = udp_sockets(port);
-  const auto ours = std::ranges::find(sockets, "127.0.0.1", &UdpSocket::address);
+  const auto ours = std::ranges::find(sockets, "127.0.0.1", &UdpHolder::address);
   ASSERT_NE(ours, sockets.end());
   EXPECT_EQ(ours->port, port);
   EXPECT_EQ(ours->uid, ::geteuid());
