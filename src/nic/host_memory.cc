@@ -1,5 +1,7 @@
 #include "nic/host_memory.h"
 
+#include <type_traits>
+
 #include "base/assert.h"
 
 namespace softhca::nic {
@@ -8,6 +10,14 @@ using pcie::Direction;
 using pcie::Outcome;
 using trace::Counter;
 using trace::EventKind;
+
+namespace {
+
+// A buffer that may be written to is where a read goes.
+template <class Buffer>
+constexpr Direction kDirection = std::is_same_v<Buffer, Bytes> ? Direction::Read : Direction::Write;
+
+}  // namespace
 
 trace::Reason HostMemory::check(const KeyAccess& access, wire::Qpn qpn, Time now) {
   tracer_.count(Counter::KeyChecks);
@@ -48,62 +58,53 @@ Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::S
   return outcome;
 }
 
+Outcome HostMemory::move(std::span<const pcie::Span> spans, Bytes to, Time now) {
+  return port_.read(spans, to, now);
+}
+Outcome HostMemory::move(std::span<const pcie::Span> spans, ConstBytes from, Time now) {
+  return port_.write(spans, from, now);
+}
+
+template <class Buffer>
+Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now) {
+  ASSERT(access.bytes == buffer.size());
+  Outcome total{.reason = check(access, qpn, now), .ready_at = now};
+  KeyAccess rest = access;
+  while (total && rest.bytes != 0) {
+    pcie::SpanList spans;
+    const Outcome resolved = resolve_some(rest, kDirection<Buffer>, spans, now);
+    total.ready_at = later(total.ready_at, resolved.ready_at);
+    total.reason = resolved.reason;
+    if (!total) break;
+    const Outcome moved =
+        move(spans.all(), buffer.subspan(total.done_bytes, resolved.done_bytes), now);
+    total.reason = moved.reason;
+    total.done_bytes += moved.done_bytes;
+    total.ready_at = later(total.ready_at, moved.ready_at);
+  }
+  return total;
+}
+
+template <class Buffer>
+Outcome HostMemory::move_by_bus(BusAddr at, Buffer buffer, Time now) {
+  pcie::SpanList spans;
+  Outcome outcome = port_.resolve({at, buffer.size(), kDirection<Buffer>}, now, spans);
+  if (!outcome) return outcome;
+  const Outcome moved = move(spans.all(), buffer, now);
+  outcome.reason = moved.reason;
+  outcome.ready_at = later(outcome.ready_at, moved.ready_at);
+  return outcome;
+}
+
 Outcome HostMemory::read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time now) {
-  ASSERT(access.bytes == to.size());
-  Outcome total{.reason = check(access, qpn, now), .ready_at = now};
-  KeyAccess rest = access;
-  while (total && rest.bytes != 0) {
-    pcie::SpanList spans;
-    const Outcome resolved = resolve_some(rest, Direction::Read, spans, now);
-    total.ready_at = later(total.ready_at, resolved.ready_at);
-    total.reason = resolved.reason;
-    if (!total) break;
-    const Outcome moved =
-        port_.read(spans.all(), to.subspan(total.done_bytes, resolved.done_bytes), now);
-    total.reason = moved.reason;
-    total.done_bytes += moved.done_bytes;
-    total.ready_at = later(total.ready_at, moved.ready_at);
-  }
-  return total;
+  return move_by_key(access, qpn, to, now);
 }
-
 Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now) {
-  ASSERT(access.bytes == from.size());
-  Outcome total{.reason = check(access, qpn, now), .ready_at = now};
-  KeyAccess rest = access;
-  while (total && rest.bytes != 0) {
-    pcie::SpanList spans;
-    const Outcome resolved = resolve_some(rest, Direction::Write, spans, now);
-    total.ready_at = later(total.ready_at, resolved.ready_at);
-    total.reason = resolved.reason;
-    if (!total) break;
-    const Outcome moved =
-        port_.write(spans.all(), from.subspan(total.done_bytes, resolved.done_bytes), now);
-    total.reason = moved.reason;
-    total.done_bytes += moved.done_bytes;
-    total.ready_at = later(total.ready_at, moved.ready_at);
-  }
-  return total;
+  return move_by_key(access, qpn, from, now);
 }
-
-Outcome HostMemory::read_bus(BusAddr at, Bytes to, Time now) {
-  pcie::SpanList spans;
-  Outcome outcome = port_.resolve({at, to.size(), Direction::Read}, now, spans);
-  if (!outcome) return outcome;
-  const Outcome moved = port_.read(spans.all(), to, now);
-  outcome.reason = moved.reason;
-  outcome.ready_at = later(outcome.ready_at, moved.ready_at);
-  return outcome;
-}
-
+Outcome HostMemory::read_bus(BusAddr at, Bytes to, Time now) { return move_by_bus(at, to, now); }
 Outcome HostMemory::write_bus(BusAddr at, ConstBytes from, Time now) {
-  pcie::SpanList spans;
-  Outcome outcome = port_.resolve({at, from.size(), Direction::Write}, now, spans);
-  if (!outcome) return outcome;
-  const Outcome moved = port_.write(spans.all(), from, now);
-  outcome.reason = moved.reason;
-  outcome.ready_at = later(outcome.ready_at, moved.ready_at);
-  return outcome;
+  return move_by_bus(at, from, now);
 }
 
 }  // namespace softhca::nic

@@ -37,6 +37,13 @@ class HostMemory {
   pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans,
                              Time now);
 
+  pcie::Outcome move(std::span<const pcie::Span> spans, Bytes to, Time now);
+  pcie::Outcome move(std::span<const pcie::Span> spans, ConstBytes from, Time now);
+  template <class Buffer>
+  pcie::Outcome move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now);
+  template <class Buffer>
+  pcie::Outcome move_by_bus(BusAddr at, Buffer buffer, Time now);
+
   pcie::DmaPort& port_;
   KeyTable& keys_;
   trace::Tracer& tracer_;

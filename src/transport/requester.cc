@@ -65,11 +65,9 @@ std::uint32_t Requester::reads_outstanding() const {
   return pieces;
 }
 
-bool Requester::is_read_allowed(const Operation& op, std::uint64_t at) const {
+bool Requester::is_read_allowed() const {
   // C9-148 ff.: no more READs outstanding than the responder has resources for. A piece that is
   // asked for again in the middle counts as the one that it was.
-  (void)op;
-  (void)at;
   return reads_outstanding() < std::max<std::uint32_t>(1, max_reads_);
 }
 
@@ -88,7 +86,7 @@ std::optional<Emission> Requester::poll_packet(Time now) {
         return o.is_read() && o.first < op->first;
       }))
     return std::nullopt;
-  if (op->is_read() && !is_read_allowed(*op, next_)) return std::nullopt;
+  if (op->is_read() && !is_read_allowed()) return std::nullopt;
 
   Emission out = op->is_read() ? emit_read(*op, next_) : emit_request(*op, next_);
   out.again = next_ < highest_sent_;

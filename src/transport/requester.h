@@ -116,7 +116,7 @@ class Requester {
 
   // requester.cc
   bool may_send(Time now) const;
-  bool is_read_allowed(const Operation& op, std::uint64_t at) const;
+  bool is_read_allowed() const;
   std::uint32_t reads_outstanding() const;
   Emission emit_request(const Operation& op, std::uint64_t at) const;
   Emission emit_read(const Operation& op, std::uint64_t at) const;
@@ -130,7 +130,7 @@ class Requester {
 
   // requester_retry.cc
   void go_back(std::uint64_t number, Time now);
-  bool spend_retry(Time now);
+  bool spend_retry();
   void restart_timer(Time now);
 
   // Settings

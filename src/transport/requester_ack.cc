@@ -61,7 +61,7 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
   } else {
     ++counts_.acks;
     if (!acknowledge_before(*number + 1, now) && !went_back_) {
-      if (spend_retry(now)) go_back(oldest_, now);
+      if (spend_retry()) go_back(oldest_, now);
       went_back_ = true;
     }
   }
@@ -73,7 +73,7 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
   ++(is_rnr ? counts_.rnr_naks : counts_.naks);
   // A NAK acknowledges everything before it (C9-109), unless a READ response is missing there.
   if (!acknowledge_before(number, now)) {
-    if (!went_back_ && spend_retry(now)) go_back(oldest_, now);
+    if (!went_back_ && spend_retry()) go_back(oldest_, now);
     went_back_ = true;
     return;
   }
@@ -95,7 +95,7 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
       // A responder says so once for each gap (C9-112): a second NAK without progress in between is
       // a duplicate or late, and answering it would spend retries on nothing. If what was sent
       // again is lost too, the timer finds out.
-      if (!went_back_ && spend_retry(now)) go_back(number, now);
+      if (!went_back_ && spend_retry()) go_back(number, now);
       went_back_ = true;
       return;
     case wire::NakCode::InvalidRequest:
@@ -125,7 +125,7 @@ void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Heade
   if (failed_ || work_.empty()) return;
   Operation& front = work_.front();
   if (!reached || *number != oldest_) {  // the packet before it is missing
-    if (!went_back_ && spend_retry(now)) go_back(oldest_, now);
+    if (!went_back_ && spend_retry()) go_back(oldest_, now);
     went_back_ = true;
     return;
   }

@@ -13,8 +13,7 @@ void Requester::go_back(std::uint64_t number, Time now) {
 }
 
 // C9-139: retry_cnt times, then the work request fails. True if one was left.
-bool Requester::spend_retry(Time now) {
-  (void)now;
+bool Requester::spend_retry() {
   if (retries_left_ == 0) {
     fail(Status::RetriesExceeded, {.id = trace::ReasonId::RetriesSpent, .object = dest_qpn_.value});
     return false;
@@ -43,7 +42,7 @@ void Requester::on_time(Time now) {
   if (now < ack_deadline_) return;
   ++counts_.timeouts;
   went_back_ = false;
-  if (spend_retry(now)) go_back(oldest_, now);
+  if (spend_retry()) go_back(oldest_, now);
   check_invariants();
 }
 
