@@ -26,7 +26,6 @@ function(softhca_library folder)
   if(tests)
     add_executable(${folder}_test ${tests})
     target_link_libraries(${folder}_test PRIVATE softhca_${folder} GTest::gtest_main)
-    target_precompile_headers(${folder}_test PRIVATE <gtest/gtest.h>)
     target_compile_definitions(${folder}_test PRIVATE
       SOFTHCA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     gtest_discover_tests(${folder}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)

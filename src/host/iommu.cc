@@ -8,7 +8,6 @@
 namespace softhca::host {
 namespace {
 
-constexpr unsigned kLevels = 4;
 constexpr std::uint64_t kBusSpaceEnd = std::uint64_t{1} << kBusAddressBits;
 
 FrameIndex root_of(TableFrames& frames) {
@@ -40,7 +39,7 @@ Iommu::Iommu(TableFrames& frames, RequesterId requester, trace::Tracer& tracer)
 }
 
 Iommu::~Iommu() {
-  clear(root_, kLevels, 0, kBusSpaceEnd - 1);
+  clear(root_, kIommuLevels, 0, kBusSpaceEnd - 1);
   frames_.give_back(root_);
 }
 
@@ -53,7 +52,7 @@ bool Iommu::find_table(BusAddr bus, unsigned level, FrameIndex& frame) {
     return true;
   }
   frame = root_;
-  for (unsigned at_level = kLevels; at_level > level; --at_level) {
+  for (unsigned at_level = kIommuLevels; at_level > level; --at_level) {
     const std::size_t index = entry::index(bus, at_level);
     const std::uint64_t e = frames_.load(frame, index);
     if (entry::present(e)) {
@@ -90,7 +89,7 @@ Result<std::uint64_t, trace::Reason> Iommu::map(BusAddr bus, PhysAddr phys, std:
     FrameIndex table = 0;
     if (!find_table(run_bus, level, table)) {
       last_ = {};
-      clear(root_, kLevels, bus.value, run_bus.value + (size - 1));
+      clear(root_, kIommuLevels, bus.value, run_bus.value + (size - 1));
       return trace::Reason{.id = trace::ReasonId::AddressesExhausted,
                            .object = 0,
                            .address = bus.value,
@@ -121,7 +120,7 @@ std::uint64_t Iommu::unmap(BusAddr bus, std::uint64_t bytes, Time now) {
   ASSERT(bytes > 0 && ((bus.value | bytes) & (kPage4K - 1)) == 0);
   ASSERT((Range<BusSpace>{{0}, kBusSpaceEnd}.contains(bus, bytes)));
   last_ = {};
-  const std::uint64_t leaves = clear(root_, kLevels, bus.value, bus.value + (bytes - 1));
+  const std::uint64_t leaves = clear(root_, kIommuLevels, bus.value, bus.value + (bytes - 1));
   leaves_ -= leaves;
   tracer_.count(trace::Counter::IommuLeavesUnmapped, leaves);
   tracer_.emit(trace::EventKind::IommuUnmap, now, 0, bus.value, bytes, leaves);

@@ -5,8 +5,6 @@
 namespace softhca::host {
 namespace {
 
-constexpr unsigned kLevels = 4;
-
 TranslationFault blocked(pcie::Direction direction, bool mapped) {
   const bool read = direction == pcie::Direction::Read;
   return {read ? VtdReason::NoRead : VtdReason::NoWrite, mapped};
@@ -31,7 +29,7 @@ Result<Translation, TranslationFault> IommuView::translate(BusAddr at,
   const auto* entries = reinterpret_cast<const std::uint64_t*>(tables_.data());
   std::uint64_t table = root_;
   std::uint64_t rights = entry::kRead | entry::kWrite;
-  for (unsigned level = kLevels; level >= 1; --level) {
+  for (unsigned level = kIommuLevels; level >= 1; --level) {
     if (table >= frames) return TranslationFault{VtdReason::BadTable, false};
     const std::uint64_t e = __atomic_load_n(
         entries + table * kTableEntries + entry::index(at, level), __ATOMIC_ACQUIRE);
@@ -41,13 +39,13 @@ Result<Translation, TranslationFault> IommuView::translate(BusAddr at,
       table = (e & entry::kAddress) >> 12;
       continue;
     }
-    if (level == kLevels) return TranslationFault{VtdReason::BadTable, false};
+    if (level == kIommuLevels) return TranslationFault{VtdReason::BadTable, false};
     const std::uint64_t leaf_bytes = entry::bytes_of_level(level);
     const PhysAddr leaf = align_down(PhysAddr{e & entry::kAddress}, leaf_bytes);
     const Translation found{.phys = advance(leaf, offset_in(at, leaf_bytes)),
                             .leaf_bytes = leaf_bytes,
                             .rights = BusRights::of_bits(static_cast<std::uint8_t>(rights)),
-                            .levels_read = static_cast<std::uint8_t>(kLevels + 1 - level)};
+                            .levels_read = static_cast<std::uint8_t>(kIommuLevels + 1 - level)};
     if (!allows(found, direction)) return blocked(direction, true);
     return found;
   }

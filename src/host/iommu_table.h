@@ -34,6 +34,7 @@ constexpr BusRight right_for(pcie::Direction direction) {
 }
 
 inline constexpr unsigned kBusAddressBits = 48;
+inline constexpr unsigned kIommuLevels = 4;
 
 // VT-d's numbers. A page that is not mapped answers NoRead or NoWrite, as one without the right.
 enum class VtdReason : std::uint8_t {

@@ -7,7 +7,7 @@ namespace softhca::link {
 
 namespace {
 
-constexpr std::size_t kBatch = 32;
+constexpr std::size_t kFaultyBatch = 32;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::size_t FaultyLink::send(std::span<const Frame> frames, Time now) {
 std::size_t FaultyLink::receive(std::span<Frame> out, Time now) {
   release_sends(now);
   if (!receiving_.any()) return inner_.receive(out, now);
-  std::array<Frame, kBatch> arrived;
+  std::array<Frame, kFaultyBatch> arrived;
   const std::size_t count = inner_.receive(arrived, now);
   for (const Frame& frame : std::span(arrived).first(count))
     spoil(frame, receiving_, now, incoming_);

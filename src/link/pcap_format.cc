@@ -12,7 +12,7 @@ constexpr std::uint16_t kVersionMinor = 4;
 constexpr std::uint32_t kSnapLength = 1 << 18;
 constexpr std::uint32_t kLinkTypeEthernet = 1;
 constexpr std::size_t kRecordHeadBytes = 16;
-constexpr std::size_t kEthernetBytes = 14;
+constexpr std::size_t kEthernetHeaderBytes = 14;
 constexpr std::uint16_t kEtherTypeIpv4 = 0x0800;
 constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
 constexpr std::uint8_t kProtocolUdp = 17;
@@ -61,7 +61,7 @@ void append_pcap_record(std::vector<std::byte>& to, const Frame& frame, std::int
   const wire::Datagram& datagram = frame.datagram;
   const std::size_t ip_udp =
       (datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes) + wire::kUdpBytes;
-  const std::size_t length = kEthernetBytes + ip_udp + frame.bytes.size();
+  const std::size_t length = kEthernetHeaderBytes + ip_udp + frame.bytes.size();
   const std::size_t before = to.size();
   to.resize(before + kRecordHeadBytes + length);
   const Bytes record = Bytes(to).subspan(before);
@@ -75,7 +75,7 @@ void append_pcap_record(std::vector<std::byte>& to, const Frame& frame, std::int
   store_mac(ethernet.subspan(6), datagram.source);
   store_be(ethernet, 12, datagram.is_ipv4() ? kEtherTypeIpv4 : kEtherTypeIpv6);
 
-  const Bytes ip = ethernet.subspan(kEthernetBytes);
+  const Bytes ip = ethernet.subspan(kEthernetHeaderBytes);
   emit_ip_udp(datagram, frame.bytes.size(), ip);
   std::ranges::copy(frame.bytes, ip.subspan(ip_udp).begin());
   const Bytes udp = ip.subspan(ip_udp - wire::kUdpBytes);

@@ -11,24 +11,24 @@ namespace softhca::link {
 namespace {
 
 // Header, checksum, preamble and gap of an Ethernet frame.
-constexpr std::int64_t kEthernetBytes = 14 + 4 + 8 + 12;
+constexpr std::int64_t kEthernetOverhead = 14 + 4 + 8 + 12;
 // How long an overtaken frame is held back at most, where the network has no delay of its own.
 constexpr Duration kReorderingAtLeast = microseconds(1);
 
 std::int64_t bytes_on_wire(const Frame& frame) {
   const std::size_t ip = frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes;
-  return kEthernetBytes + static_cast<std::int64_t>(ip + wire::kUdpBytes + frame.bytes.size());
+  return kEthernetOverhead + static_cast<std::int64_t>(ip + wire::kUdpBytes + frame.bytes.size());
 }
-
-struct InFlight {
-  wire::Datagram datagram;
-  std::vector<std::byte> bytes;
-};
 
 }  // namespace
 
 class SimNetwork::End final : public Link {
  public:
+  struct InFlight {
+    wire::Datagram datagram;
+    std::vector<std::byte> bytes;
+  };
+
   End(SimNetwork& network, std::span<const wire::Gid> addresses)
       : network_(network), addresses_(addresses.begin(), addresses.end()) {}
 
@@ -103,7 +103,7 @@ void SimNetwork::carry(End& from, const Frame& frame, Time now) {
     ++statistics_.lost;
     return;
   }
-  InFlight copy{frame.datagram, {frame.bytes.begin(), frame.bytes.end()}};
+  End::InFlight copy{frame.datagram, {frame.bytes.begin(), frame.bytes.end()}};
   if (!copy.bytes.empty() && prng_.chance(costs_.corruption, 1000)) {
     const std::uint64_t bit = prng_.below(copy.bytes.size() * 8);
     copy.bytes[bit / 8] ^= std::byte{1} << (bit % 8);

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kSlots = 64;
 constexpr std::size_t kSlotBytes =
     wire::kMaxHeaderBytes + wire::kMaxMtu + wire::kIcrcBytes + local::kMailHeadBytes;
-constexpr std::size_t kBatch = 32;
+constexpr std::size_t kUdpBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
@@ -66,12 +66,19 @@ struct UdpLink::Address {
 struct UdpLink::Room {
   os::DatagramArena arena{kSlots, kSlotBytes};
   std::size_t used = 0;  // slots that the current receive() has filled
-  std::array<os::OutgoingDatagram, kBatch> outgoing;
+  std::array<os::OutgoingDatagram, kUdpBatch> outgoing;
 };
 
 UdpLink::UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering)
     : block_(block), tracer_(tracer), steering_(steering) {}
-UdpLink::~UdpLink() = default;
+UdpLink::~UdpLink() {
+  for (const auto& address : addresses_) {
+    const std::uint32_t moved = address->group.leave();
+    const os::IpAddress own = address_of(address->gid);
+    if (moved != local::kNoBlock)
+      local::post_mail(block_, moved, {.source = own, .destination = own}, {});
+  }
+}
 
 Result<void, local::PortFailure> UdpLink::open(const wire::Gid& address) {
   if (is_open(address)) return {};
@@ -128,7 +135,7 @@ std::size_t UdpLink::send(std::span<const Frame> frames, Time) {
     // A run: frames that leave through one socket.
     const wire::Datagram& first = frames[taken].datagram;
     std::size_t run = 1;
-    while (run < kBatch && taken + run < frames.size() &&
+    while (run < kUdpBatch && taken + run < frames.size() &&
            frames[taken + run].datagram.source_port == first.source_port &&
            frames[taken + run].datagram.source == first.source)
       ++run;
@@ -184,7 +191,7 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
 std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
   const std::size_t first = room_->used;
   const std::size_t arrived =
-      room_->arena.receive(address.group.socket().fd(), first, std::min(out.size(), kBatch));
+      room_->arena.receive(address.group.socket().fd(), first, std::min(out.size(), kUdpBatch));
   room_->used += arrived;
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
@@ -243,7 +250,7 @@ bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
 std::size_t UdpLink::receive_mail(std::span<Frame> out) {
   const std::size_t first = room_->used;
   const std::size_t arrived =
-      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kBatch));
+      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kUdpBatch));
   room_->used += arrived;
   if (arrived != 0) mail_calls_ = kMailBusyFor;
   std::size_t count = 0;
@@ -253,8 +260,12 @@ std::size_t UdpLink::receive_mail(std::span<Frame> out) {
       tracer_.count(trace::Counter::PacketsDropped);
       continue;
     }
-    tracer_.count(trace::Counter::PacketsForwardedIn);
     const wire::Gid destination = gid_of(mail->head.destination);
+    if (mail->udp_payload.empty()) {
+      if (Address* const address = find(destination)) address->group.repair();
+      continue;
+    }
+    tracer_.count(trace::Counter::PacketsForwardedIn);
     out[count++] = {.datagram = {.source = gid_of(mail->head.source),
                                  .destination = destination,
                                  .source_port = mail->head.source_port,

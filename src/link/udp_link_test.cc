@@ -274,6 +274,22 @@ TEST_F(UdpLinkTest, RepairsTheSteeringWhenOthersPacketsKeepArriving) {
             before);
 }
 
+TEST_F(UdpLinkTest, ALeaverTellsTheOneThatItMoves) {
+  auto a = party();
+  auto b = party();
+  auto c = party();
+  a.reset();
+  c->drain();  // the word of the leaver
+  for (std::uint32_t i = 0; i < 50; ++i) {
+    const auto bytes = packet_for(c->qpn(i));
+    const Frame one = frame(*b, bytes);
+    ASSERT_EQ(b->link.send({&one, 1}, Time{}), 1u);
+  }
+  EXPECT_EQ(c->drain().size(), 50u);
+  EXPECT_TRUE(b->drain().empty());
+  EXPECT_EQ(c->count(Counter::PacketsForwardedIn), 0u);
+}
+
 TEST_F(UdpLinkTest, LooksAtIdleAddressesNowAndThenAndWhenTold) {
   auto a = party();
   a->drain();

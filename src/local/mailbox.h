@@ -36,7 +36,8 @@ std::array<std::byte, kMailHeadBytes> emit_mail_head(const MailHead& head);
 // Nothing if it is not mail of this version.
 std::optional<Mail> parse_mail(ConstBytes bytes);
 
-// Sends it to the process that has the block.
+// Sends it to the process that has the block. Mail without a payload asks it to steer anew
+// (PortGroup::repair) for the destination.
 os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const MailHead& head,
                                 ConstBytes udp_payload);
 

@@ -12,7 +12,7 @@
 namespace softhca::local {
 namespace {
 
-Domain own_domain() {
+Domain mailbox_domain() {
   return {.interface_index = 78, .port = static_cast<std::uint16_t>(20000 + getpid() % 20000)};
 }
 
@@ -47,8 +47,8 @@ TEST(Mailbox, RefusesWhatIsTooShortOrOfAnotherVersion) {
 }
 
 TEST(Mailbox, DeliversToTheHolderOfTheBlock) {
-  auto sender = QpnBlock::allocate(own_domain(), 1);
-  auto receiver = QpnBlock::allocate(own_domain(), 2);
+  auto sender = QpnBlock::allocate(mailbox_domain(), 1);
+  auto receiver = QpnBlock::allocate(mailbox_domain(), 2);
   ASSERT_TRUE(sender);
   ASSERT_TRUE(receiver);
   const auto payload = some_payload(4160);
@@ -64,7 +64,7 @@ TEST(Mailbox, DeliversToTheHolderOfTheBlock) {
 }
 
 TEST(Mailbox, SaysWhenNobodyHasTheBlock) {
-  auto sender = QpnBlock::allocate(own_domain(), 1);
+  auto sender = QpnBlock::allocate(mailbox_domain(), 1);
   ASSERT_TRUE(sender);
   const std::uint32_t nobody = sender->number() == 9 ? 10 : 9;
   EXPECT_EQ(post_mail(*sender, nobody, some_head(), {}), os::HostMailbox::Sent::Nobody);

@@ -86,21 +86,24 @@ Result<PortGroup, PortFailure> PortGroup::join(const Seat& seat) {
   return group;
 }
 
-PortGroup::~PortGroup() {
-  if (!socket_.is_open() || !table_.is_open()) return;
+PortGroup::~PortGroup() { leave(); }
+
+// It does not steer for the time after: until its socket is closed, that would lead here what is
+// for the member that moves into its place.
+std::uint32_t PortGroup::leave() {
+  if (!socket_.is_open() || !table_.is_open()) return kNoBlock;
   const auto lock = lock_group(seat_, kLockAttempts);
-  if (!lock) return;  // the next one who joins will find out
-  const auto live = live_sockets(seat_);
-  if (!live) return;
-  // Steers for the time after, while this socket is still there to do it with.
-  const std::uint64_t own = socket_.inode();
-  std::vector<PortMember> members = settle(read_members(), *live);
+  const auto live = lock ? live_sockets(seat_) : std::nullopt;
+  if (!live) return kNoBlock;  // the next one who joins will find out
+  const std::vector<PortMember> before = settle(read_members(), *live);
   std::vector<std::uint64_t> others = *live;
-  std::erase(others, own);
-  members = settle(members, others);
-  write_members(members);
-  steer(members);
+  std::erase(others, socket_.inode());
+  const std::vector<PortMember> after = settle(before, others);
+  write_members(after);
   socket_.close();
+  for (const PortMember& member : after)
+    if (std::find(before.begin(), before.end(), member) == before.end()) return member.block;
+  return kNoBlock;
 }
 
 Result<void, PortFailure> PortGroup::bind_socket() {

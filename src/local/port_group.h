@@ -44,6 +44,10 @@ class PortGroup {
   PortGroup& operator=(PortGroup&&) = delete;
   ~PortGroup();  // leaves
 
+  // Closes the socket. The answer: whose packets are steered to nobody now (the kernel has moved a
+  // socket), or kNoBlock. They get there by forwarding until that one, or any other, repairs.
+  std::uint32_t leave();
+
   // Finds out who has died and steers anew. Worth a try when packets of others arrive here.
   void repair();
   // Closes everything without leaving: in the child of a fork, the parent is still a member.

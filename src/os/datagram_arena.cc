@@ -17,10 +17,6 @@ namespace {
 // finds them dropped by the kernel.
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(ucred));
 
-struct ControlRoom {
-  alignas(cmsghdr) std::byte bytes[kControlBytes];
-};
-
 void read_source(const sockaddr_in6& name, Arrival& arrival) {
   if (name.sin6_family == AF_INET) {
     sockaddr_in v4;
@@ -52,6 +48,10 @@ void read_control(msghdr& message, Arrival& arrival) {
 }  // namespace
 
 struct DatagramArena::Slots {
+  struct ControlRoom {
+    alignas(cmsghdr) std::byte bytes[kControlBytes];
+  };
+
   Slots(std::size_t slots, std::size_t slot_bytes)
       : slot_bytes(slot_bytes),
         bytes(slots * slot_bytes),

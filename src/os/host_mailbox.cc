@@ -19,7 +19,7 @@ namespace softhca::os {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr int kBufferBytes = 4 << 20;
+constexpr int kMailboxBufferBytes = 4 << 20;
 // Both sides forget the oldest beyond this; it connects again if need be.
 constexpr std::size_t kMaxConnections = 128;
 constexpr std::size_t kMaxReady = 16;
@@ -94,8 +94,9 @@ HostMailbox::Outgoing* HostMailbox::connect(const std::string& name) {
   OwnedFd fd = message_socket();
   if (!fd) return nullptr;
   // As much as is allowed: the forced option passes the system's limit, but needs a capability.
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kBufferBytes, sizeof kBufferBytes) != 0)
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof kBufferBytes);
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kMailboxBufferBytes,
+                 sizeof kMailboxBufferBytes) != 0)
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kMailboxBufferBytes, sizeof kMailboxBufferBytes);
   const HostAddress address(name);
   if (::connect(fd.get(), address.get(), address.bytes()) != 0) return nullptr;
   if (outgoing_.size() == kMaxConnections) outgoing_.pop_front();

@@ -15,7 +15,7 @@ namespace {
 
 using Sent = HostMailbox::Sent;
 
-std::string own_name(const char* what) {
+std::string mailbox_name(const char* what) {
   static const std::string prefix = "softhca-test/" + std::to_string(own_pid()) + "/";
   return prefix + what;
 }
@@ -25,7 +25,7 @@ ConstBytes bytes(const std::string& text) { return std::as_bytes(std::span(text)
 class HostMailboxTest : public ::testing::Test {
  protected:
   static std::unique_ptr<HostMailbox> open(const char* what) {
-    auto made = HostMailbox::open(own_name(what));
+    auto made = HostMailbox::open(mailbox_name(what));
     EXPECT_TRUE(made) << error_text(made.error());
     return std::make_unique<HostMailbox>(std::move(*made));
   }
@@ -46,18 +46,18 @@ class HostMailboxTest : public ::testing::Test {
 
 TEST_F(HostMailboxTest, HasItsNameAlone) {
   auto box = open("a");
-  const auto second = HostMailbox::open(own_name("a"));
+  const auto second = HostMailbox::open(mailbox_name("a"));
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().number, EADDRINUSE);
   box->close();
-  EXPECT_TRUE(HostMailbox::open(own_name("a")));
+  EXPECT_TRUE(HostMailbox::open(mailbox_name("a")));
 }
 
 TEST_F(HostMailboxTest, JoinsHeadAndBodyToOneMessage) {
   auto a = open("a");
   auto b = open("b");
-  EXPECT_EQ(a->send(own_name("b"), bytes("head"), bytes("-body")), Sent::Yes);
-  EXPECT_EQ(a->send(own_name("b"), bytes("x"), {}), Sent::Yes);
+  EXPECT_EQ(a->send(mailbox_name("b"), bytes("head"), bytes("-body")), Sent::Yes);
+  EXPECT_EQ(a->send(mailbox_name("b"), bytes("x"), {}), Sent::Yes);
   EXPECT_EQ(drain(*b), (std::vector<std::string>{"head-body", "x"}));
   EXPECT_TRUE(drain(*a).empty());
 }
@@ -68,7 +68,7 @@ TEST_F(HostMailboxTest, HoldsABurstThatNobodyReads) {
   constexpr int kBurst = 30;
   const std::string body(4200, 'b');
   for (int i = 0; i < kBurst; ++i)
-    ASSERT_EQ(a->send(own_name("b"), bytes(std::to_string(i)), bytes(body)), Sent::Yes);
+    ASSERT_EQ(a->send(mailbox_name("b"), bytes(std::to_string(i)), bytes(body)), Sent::Yes);
   const auto all = drain(*b);
   ASSERT_EQ(all.size(), std::size_t{kBurst});
   for (int i = 0; i < kBurst; ++i)
@@ -77,24 +77,24 @@ TEST_F(HostMailboxTest, HoldsABurstThatNobodyReads) {
 
 TEST_F(HostMailboxTest, SaysWhenNobodyHasTheNameAndWhenNoMoreFits) {
   auto a = open("a");
-  EXPECT_EQ(a->send(own_name("nobody"), bytes("x"), {}), Sent::Nobody);
+  EXPECT_EQ(a->send(mailbox_name("nobody"), bytes("x"), {}), Sent::Nobody);
   auto b = open("b");
   Sent last = Sent::Yes;
   for (int i = 0; i < 1'000'000 && last == Sent::Yes; ++i)
-    last = a->send(own_name("b"), bytes("x"), {});
+    last = a->send(mailbox_name("b"), bytes("x"), {});
   EXPECT_EQ(last, Sent::Full);
   EXPECT_GT(drain(*b).size(), 100u);
-  EXPECT_EQ(a->send(own_name("b"), bytes("x"), {}), Sent::Yes);
+  EXPECT_EQ(a->send(mailbox_name("b"), bytes("x"), {}), Sent::Yes);
 }
 
 TEST_F(HostMailboxTest, FindsTheNextHolderOfAName) {
   auto a = open("a");
   auto b = open("b");
-  ASSERT_EQ(a->send(own_name("b"), bytes("1"), {}), Sent::Yes);
+  ASSERT_EQ(a->send(mailbox_name("b"), bytes("1"), {}), Sent::Yes);
   b.reset();
-  EXPECT_EQ(a->send(own_name("b"), bytes("2"), {}), Sent::Nobody);
+  EXPECT_EQ(a->send(mailbox_name("b"), bytes("2"), {}), Sent::Nobody);
   b = open("b");
-  EXPECT_EQ(a->send(own_name("b"), bytes("3"), {}), Sent::Yes);
+  EXPECT_EQ(a->send(mailbox_name("b"), bytes("3"), {}), Sent::Yes);
   EXPECT_EQ(drain(*b), std::vector<std::string>{"3"});
 }
 
@@ -104,8 +104,8 @@ TEST_F(HostMailboxTest, DeliversWhatADeadSenderLeft) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      auto made = HostMailbox::open(own_name("child"));
-      const bool sent = made && made->send(own_name("b"), bytes("last words"), {}) == Sent::Yes;
+      auto made = HostMailbox::open(mailbox_name("child"));
+      const bool sent = made && made->send(mailbox_name("b"), bytes("last words"), {}) == Sent::Yes;
       _exit(sent ? 0 : 1);
     }
     int status = 0;
@@ -122,8 +122,8 @@ TEST_F(HostMailboxTest, TurnsAnotherUserAway) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (setuid(65534) != 0) _exit(1);
-    auto made = HostMailbox::open(own_name("child"));
-    _exit(made && made->send(own_name("b"), bytes("forged"), {}) == Sent::Yes ? 0 : 2);
+    auto made = HostMailbox::open(mailbox_name("child"));
+    _exit(made && made->send(mailbox_name("b"), bytes("forged"), {}) == Sent::Yes ? 0 : 2);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -135,7 +135,7 @@ TEST_F(HostMailboxTest, ServesMoreSendersThanItKeeps) {
   auto b = open("b");
   for (int i = 0; i < 300; ++i) {
     auto a = open("a");
-    ASSERT_EQ(a->send(own_name("b"), bytes(std::to_string(i)), {}), Sent::Yes);
+    ASSERT_EQ(a->send(mailbox_name("b"), bytes(std::to_string(i)), {}), Sent::Yes);
     ASSERT_EQ(drain(*b), std::vector<std::string>{std::to_string(i)});
   }
 }

@@ -17,7 +17,7 @@ namespace softhca::os {
 
 namespace {
 
-constexpr int kBufferBytes = 8 << 20;
+constexpr int kSocketBufferBytes = 8 << 20;
 constexpr std::size_t kBatch = 32;
 
 bool set_option(int fd, int level, int name, int value) {
@@ -26,10 +26,10 @@ bool set_option(int fd, int level, int name, int value) {
 
 // As much as is allowed: the forced option passes the system's limit, but needs a capability.
 void enlarge_buffers(int fd) {
-  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kBufferBytes))
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, kBufferBytes);
-  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kBufferBytes))
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, kBufferBytes);
+  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kSocketBufferBytes))
+    set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
+  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketBufferBytes))
+    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
 }
 
 // Not cleared: a batch of them lies on the stack of the fast path.

@@ -2,37 +2,44 @@
 
 namespace softhca::trace {
 
-using enum EventKind;
+namespace {
 
-const std::array<EventInfo, kEventKindCount> kEvents = {{
-    {None, "none", "", {}},
-    {Register, "register", "key", {"virtual", "bytes", "rights", "bus", "domain"}},
-    {Deregister, "deregister", "key", {"virtual", "bytes", "", "", ""}},
-    {Pin, "pin", "", {"virtual", "pages", "backend", "", ""}},
-    {Unpin, "unpin", "", {"virtual", "pages", "backend", "", ""}},
-    {IommuMap, "iommu_map", "", {"bus", "physical", "leaf_bytes", "leaves", "rights"}},
-    {IommuUnmap, "iommu_unmap", "", {"bus", "bytes", "leaves", "", ""}},
-    {IotlbHit, "iotlb_hit", "", {"bus", "physical", "leaf_bytes", "", ""}},
-    {IotlbMiss, "iotlb_miss", "", {"bus", "physical", "leaf_bytes", "levels_read", ""}},
-    {IommuFault, "iommu_fault", "", {"bus", "bytes", "write", "vtd_reason", "requester"}},
-    {DmaRead, "dma_read", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
-    {DmaWrite, "dma_write", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
-    {Tlp, "tlp", "", {"kind", "bus", "bytes", "", ""}},
-    {Doorbell, "doorbell", "qpn", {"queue", "producer", "", "", ""}},
-    {WqeFetch, "wqe_fetch", "qpn", {"queue", "index", "bus", "bytes", ""}},
-    {KeyCheck, "key_check", "key", {"address", "bytes", "rights", "bus", "qpn"}},
-    {KeyRefusal, "key_refusal", "key", {"address", "bytes", "rights", "reason", "qpn"}},
-    {Cqe, "cqe", "cqn", {"qpn", "wqe", "status", "bytes", "bus"}},
-    {Eqe, "eqe", "object", {"type", "", "", "", ""}},
-    {Interrupt, "interrupt", "vector", {"", "", "", "", ""}},
-    {PacketSent, "packet_sent", "qpn", {"opcode", "psn", "payload", "nth", "dest_qpn"}},
-    {PacketReceived, "packet_received", "qpn", {"opcode", "psn", "payload", "", ""}},
-    {PacketDropped, "packet_dropped", "qpn", {"opcode", "psn", "reason", "", ""}},
-    {Retransmit, "retransmit", "qpn", {"from_psn", "to_psn", "why", "", ""}},
-    {Timeout, "timeout", "qpn", {"psn", "retries_left", "", "", ""}},
-    {QpState, "qp_state", "qpn", {"from", "to", "", "", ""}},
-    {Refusal, "refusal", "object", {"reason", "address", "bytes", "low", "high"}},
-    {CpuCopy, "cpu_copy", "qpn", {"bytes", "why", "", "", ""}},
-}};
+constexpr std::array<EventInfo, kEventKindCount> all_events() {
+  using enum EventKind;
+  return {{
+      {None, "none", "", {}},
+      {Register, "register", "key", {"virtual", "bytes", "rights", "bus", "domain"}},
+      {Deregister, "deregister", "key", {"virtual", "bytes", "", "", ""}},
+      {Pin, "pin", "", {"virtual", "pages", "backend", "", ""}},
+      {Unpin, "unpin", "", {"virtual", "pages", "backend", "", ""}},
+      {IommuMap, "iommu_map", "", {"bus", "physical", "leaf_bytes", "leaves", "rights"}},
+      {IommuUnmap, "iommu_unmap", "", {"bus", "bytes", "leaves", "", ""}},
+      {IotlbHit, "iotlb_hit", "", {"bus", "physical", "leaf_bytes", "", ""}},
+      {IotlbMiss, "iotlb_miss", "", {"bus", "physical", "leaf_bytes", "levels_read", ""}},
+      {IommuFault, "iommu_fault", "", {"bus", "bytes", "write", "vtd_reason", "requester"}},
+      {DmaRead, "dma_read", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
+      {DmaWrite, "dma_write", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
+      {Tlp, "tlp", "", {"kind", "bus", "bytes", "", ""}},
+      {Doorbell, "doorbell", "qpn", {"queue", "producer", "", "", ""}},
+      {WqeFetch, "wqe_fetch", "qpn", {"queue", "index", "bus", "bytes", ""}},
+      {KeyCheck, "key_check", "key", {"address", "bytes", "rights", "bus", "qpn"}},
+      {KeyRefusal, "key_refusal", "key", {"address", "bytes", "rights", "reason", "qpn"}},
+      {Cqe, "cqe", "cqn", {"qpn", "wqe", "status", "bytes", "bus"}},
+      {Eqe, "eqe", "object", {"type", "", "", "", ""}},
+      {Interrupt, "interrupt", "vector", {"", "", "", "", ""}},
+      {PacketSent, "packet_sent", "qpn", {"opcode", "psn", "payload", "nth", "dest_qpn"}},
+      {PacketReceived, "packet_received", "qpn", {"opcode", "psn", "payload", "", ""}},
+      {PacketDropped, "packet_dropped", "qpn", {"opcode", "psn", "reason", "", ""}},
+      {Retransmit, "retransmit", "qpn", {"from_psn", "to_psn", "why", "", ""}},
+      {Timeout, "timeout", "qpn", {"psn", "retries_left", "", "", ""}},
+      {QpState, "qp_state", "qpn", {"from", "to", "", "", ""}},
+      {Refusal, "refusal", "object", {"reason", "address", "bytes", "low", "high"}},
+      {CpuCopy, "cpu_copy", "qpn", {"bytes", "why", "", "", ""}},
+  }};
+}
+
+}  // namespace
+
+const std::array<EventInfo, kEventKindCount> kEvents = all_events();
 
 }  // namespace softhca::trace

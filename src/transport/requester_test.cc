@@ -13,15 +13,15 @@ using wire::AethKind;
 using wire::NakCode;
 using wire::Psn;
 
-constexpr std::uint32_t kMtu = 256;
+constexpr std::uint32_t kRequesterMtu = 256;
 constexpr Psn kFirst{0xff'fffd};
 constexpr Duration kTimeout = milliseconds(1);
 
-struct Conversation {
+struct RequesterTalk {
   FakeMemory memory;
   Requester requester{{.dest_qpn = {0x20},
                        .initial_psn = kFirst,
-                       .mtu = kMtu,
+                       .mtu = kRequesterMtu,
                        .timeout = kTimeout,
                        .retry_count = 2,
                        .rnr_retry = 1,
@@ -78,7 +78,7 @@ using Psns = std::vector<std::uint32_t>;
 using Statuses = std::vector<Status>;
 
 TEST(Requester, CutsAMessageByThePathMtuAndAsksForAnAckAtItsEnd) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Write, 600);
   const std::uint8_t opcodes[] = {0x06, 0x07, 0x08};
   for (std::uint32_t i = 0; i < 3; ++i) {
@@ -86,8 +86,8 @@ TEST(Requester, CutsAMessageByThePathMtuAndAsksForAnAckAtItsEnd) {
     ASSERT_TRUE(out);
     EXPECT_EQ(out->headers.bth.opcode, opcodes[i]);
     EXPECT_EQ(out->headers.bth.ack_request, i == 2);
-    EXPECT_EQ(out->payload.offset, i * kMtu);
-    EXPECT_EQ(out->payload.bytes, i == 2 ? 88u : kMtu);
+    EXPECT_EQ(out->payload.offset, i * kRequesterMtu);
+    EXPECT_EQ(out->payload.bytes, i == 2 ? 88u : kRequesterMtu);
     EXPECT_EQ(out->headers.dma_length, i == 0 ? 600u : 0u);
   }
   EXPECT_TRUE(c.completions().empty());
@@ -97,7 +97,7 @@ TEST(Requester, CutsAMessageByThePathMtuAndAsksForAnAckAtItsEnd) {
 }
 
 TEST(Requester, OneAckRetiresAllBeforeIt) {
-  Conversation c;
+  RequesterTalk c;
   for (int i = 0; i < 3; ++i) c.post(WorkOpcode::Send, 10);
   EXPECT_EQ(c.leaving(), (Psns{0, 1, 2}));
   c.acknowledge(1);
@@ -105,7 +105,7 @@ TEST(Requester, OneAckRetiresAllBeforeIt) {
 }
 
 TEST(Requester, GoesBackToWhatASequenceNakNames) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Send, 700);
   EXPECT_EQ(c.leaving(), (Psns{0, 1, 2}));
   c.nak(NakCode::SequenceError, 1);
@@ -115,7 +115,7 @@ TEST(Requester, GoesBackToWhatASequenceNakNames) {
 }
 
 TEST(Requester, AGhostAcknowledgementChangesNothing) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Send, 10);
   c.acknowledge(0);  // not sent yet
   EXPECT_TRUE(c.completions().empty());
@@ -128,7 +128,7 @@ TEST(Requester, AGhostAcknowledgementChangesNothing) {
 }
 
 TEST(Requester, GivesUpAfterRetryCountTimeouts) {  // C9-139
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Send, 10);
   c.post(WorkOpcode::Send, 10);
   EXPECT_EQ(c.leaving(), (Psns{0, 1}));
@@ -144,7 +144,7 @@ TEST(Requester, GivesUpAfterRetryCountTimeouts) {  // C9-139
 }
 
 TEST(Requester, ProgressGivesTheRetriesBack) {
-  Conversation c;
+  RequesterTalk c;
   for (int i = 0; i < 5; ++i) c.post(WorkOpcode::Send, 10);
   EXPECT_EQ(c.leaving().size(), 5u);
   for (std::uint32_t i = 0; i < 5; ++i) {
@@ -157,7 +157,7 @@ TEST(Requester, ProgressGivesTheRetriesBack) {
 }
 
 TEST(Requester, WaitsAsLongAsAnRnrNakSays) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Send, 10);
   c.leaving();
   c.answer(AethKind::RnrNak, 1, 0);  // 10 us
@@ -171,26 +171,26 @@ TEST(Requester, WaitsAsLongAsAnRnrNakSays) {
 }
 
 TEST(Requester, ALostReadResponseIsAskedForFromThereOn) {  // C9-110: an implied NAK
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Read, 1000);
   EXPECT_EQ(c.leaving(), Psns{0});
-  c.respond(wire::Operation::ReadResponseFirst, 0, kMtu);
-  c.respond(wire::Operation::ReadResponseMiddle, 2, kMtu);
+  c.respond(wire::Operation::ReadResponseFirst, 0, kRequesterMtu);
+  c.respond(wire::Operation::ReadResponseMiddle, 2, kRequesterMtu);
   const auto again = c.requester.poll_packet(c.now);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->headers.bth.psn, kFirst.plus(1));
-  EXPECT_EQ(again->headers.remote_address, 0x1000u + kMtu);
-  EXPECT_EQ(again->headers.dma_length, 1000 - kMtu);
-  c.respond(wire::Operation::ReadResponseFirst, 1, kMtu);
-  c.respond(wire::Operation::ReadResponseMiddle, 2, kMtu);
-  c.respond(wire::Operation::ReadResponseLast, 3, 1000 - 3 * kMtu);
+  EXPECT_EQ(again->headers.remote_address, 0x1000u + kRequesterMtu);
+  EXPECT_EQ(again->headers.dma_length, 1000 - kRequesterMtu);
+  c.respond(wire::Operation::ReadResponseFirst, 1, kRequesterMtu);
+  c.respond(wire::Operation::ReadResponseMiddle, 2, kRequesterMtu);
+  c.respond(wire::Operation::ReadResponseLast, 3, 1000 - 3 * kRequesterMtu);
   EXPECT_EQ(c.completions(), Statuses{Status::Success});
   ASSERT_EQ(c.memory.placed.size(), 4u);
-  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(c.memory.placed[i].offset, i * kMtu);
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_EQ(c.memory.placed[i].offset, i * kRequesterMtu);
 }
 
 TEST(Requester, AnAckDoesNotStandForAReadResponse) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Read, 10);
   c.post(WorkOpcode::Send, 10);
   EXPECT_EQ(c.leaving(), (Psns{0, 1}));
@@ -200,7 +200,7 @@ TEST(Requester, AnAckDoesNotStandForAReadResponse) {
 }
 
 TEST(Requester, NoMoreReadsAreOutstandingThanAllowed) {
-  Conversation c;
+  RequesterTalk c;
   for (int i = 0; i < 4; ++i) c.post(WorkOpcode::Read, 10);
   EXPECT_EQ(c.leaving(), (Psns{0, 1}));
   c.respond(wire::Operation::ReadResponseOnly, 0, 10);
@@ -208,7 +208,7 @@ TEST(Requester, NoMoreReadsAreOutstandingThanAllowed) {
 }
 
 TEST(Requester, AFenceWaitsForReadsAndForNothingElse) {  // C23
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Write, 10);
   c.post(WorkOpcode::Send, 10, true);
   EXPECT_EQ(c.leaving(), (Psns{0, 1}));
@@ -220,7 +220,7 @@ TEST(Requester, AFenceWaitsForReadsAndForNothingElse) {  // C23
 }
 
 TEST(Requester, ARequestRefusedHereFailsInItsTurnAndStopsWhatIsBehindIt) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Send, 10);
   c.requester.post({.work = 1,
                     .opcode = WorkOpcode::Send,
@@ -247,7 +247,7 @@ TEST(Requester, EachFatalNakHasItsStatus) {
       {NakCode::RemoteAccess, Status::RemoteAccess},
       {NakCode::RemoteOperational, Status::RemoteOperation}};
   for (const auto& [code, status] : kRows) {
-    Conversation c;
+    RequesterTalk c;
     c.post(WorkOpcode::Send, 10);
     c.post(WorkOpcode::Send, 10);
     c.leaving();
@@ -259,7 +259,7 @@ TEST(Requester, EachFatalNakHasItsStatus) {
 }
 
 TEST(Requester, AResponseOfTheWrongLengthIsABadResponse) {
-  Conversation c;
+  RequesterTalk c;
   c.post(WorkOpcode::Read, 10);
   c.leaving();
   c.respond(wire::Operation::ReadResponseOnly, 0, 11);

@@ -11,14 +11,14 @@ using wire::AethKind;
 using wire::Operation;
 using wire::Psn;
 
-constexpr std::uint32_t kMtu = 256;
+constexpr std::uint32_t kResponderMtu = 256;
 
 // A responder and the packets of its peer.
-struct Conversation {
+struct ResponderTalk {
   FakeMemory memory;
   Responder responder{{.dest_qpn = {0x20},
                        .expected_psn = {0xff'fffe},
-                       .mtu = kMtu,
+                       .mtu = kResponderMtu,
                        .max_reads = 2,
                        .min_rnr_timer = 5,
                        .may_read = true,
@@ -50,7 +50,7 @@ struct Conversation {
 };
 
 TEST(Responder, AcksADuplicateWriteWithoutExecutingIt) {  // C9-105
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::WriteOnly, 0, 10, true, 10);
   c.expect({{AethKind::Ack, 0}});
   c.send(Operation::WriteOnly, 0, 10, true, 10);
@@ -59,7 +59,7 @@ TEST(Responder, AcksADuplicateWriteWithoutExecutingIt) {  // C9-105
 }
 
 TEST(Responder, SendsOneNakForAGapAndStaysSilentUntilItIsClosed) {  // C9-112
-  Conversation c;
+  ResponderTalk c;
   c.memory.receives = 9;
   c.send(Operation::SendOnly, 1, 1);
   c.send(Operation::SendOnly, 2, 1);
@@ -71,14 +71,14 @@ TEST(Responder, SendsOneNakForAGapAndStaysSilentUntilItIsClosed) {  // C9-112
 }
 
 TEST(Responder, CoalescesAcknowledgements) {  // C9-107
-  Conversation c;
+  ResponderTalk c;
   c.memory.receives = 3;
   for (std::uint32_t psn = 0; psn < 3; ++psn) c.send(Operation::SendOnly, psn, 1);
   c.expect({{AethKind::Ack, 2}});
 }
 
 TEST(Responder, AnswersWithoutAReceiveThatItIsNotReadyEachTime) {  // C9-118
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::SendOnly, 0, 1);
   c.expect({{AethKind::RnrNak, 0}});
   c.send(Operation::SendOnly, 1, 1);  // behind it: silence
@@ -93,16 +93,16 @@ TEST(Responder, AnswersWithoutAReceiveThatItIsNotReadyEachTime) {  // C9-118
 
 TEST(Responder, RefusesWhatDoesNotFollow) {  // table 39
   for (const Operation bad : {Operation::SendMiddle, Operation::SendLast, Operation::WriteLast}) {
-    Conversation c;
+    ResponderTalk c;
     c.memory.receives = 1;
-    c.send(bad, 0, bad == Operation::SendMiddle ? kMtu : 1);
+    c.send(bad, 0, bad == Operation::SendMiddle ? kResponderMtu : 1);
     c.expect({{AethKind::Nak, 0}});
     EXPECT_TRUE(c.responder.failed());
   }
-  Conversation c;
+  ResponderTalk c;
   c.memory.receives = 2;
-  c.send(Operation::SendFirst, 0, kMtu);
-  c.send(Operation::WriteMiddle, 1, kMtu);
+  c.send(Operation::SendFirst, 0, kResponderMtu);
+  c.send(Operation::WriteMiddle, 1, kResponderMtu);
   EXPECT_TRUE(c.responder.failed());
 }
 
@@ -112,9 +112,10 @@ TEST(Responder, RefusesPayloadsThatDoNotFillTheMtuOrDoNotAddUp) {
     std::uint32_t bytes, dma_length;
   };
   for (const Case t :
-       {Case{Operation::SendFirst, kMtu - 1, 0}, Case{Operation::SendOnly, kMtu + 1, 0},
-        Case{Operation::WriteOnly, 16, 64}, Case{Operation::WriteFirst, kMtu, kMtu}}) {
-    Conversation c;
+       {Case{Operation::SendFirst, kResponderMtu - 1, 0},
+        Case{Operation::SendOnly, kResponderMtu + 1, 0}, Case{Operation::WriteOnly, 16, 64},
+        Case{Operation::WriteFirst, kResponderMtu, kResponderMtu}}) {
+    ResponderTalk c;
     c.memory.receives = 1;
     c.send(t.operation, 0, t.bytes, true, t.dma_length);
     c.expect({{AethKind::Nak, 0}});
@@ -123,7 +124,7 @@ TEST(Responder, RefusesPayloadsThatDoNotFillTheMtuOrDoNotAddUp) {
 }
 
 TEST(Responder, AnswersAReadInPiecesOfTheMtuAndNumbersWhatFollowsBehindThem) {
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::ReadRequest, 0, 0, true, 600);
   c.send(Operation::WriteOnly, 3, 4, true, 4);
   const std::uint32_t bytes[] = {256, 256, 88};
@@ -132,14 +133,14 @@ TEST(Responder, AnswersAReadInPiecesOfTheMtuAndNumbersWhatFollowsBehindThem) {
     ASSERT_TRUE(out);
     EXPECT_EQ(out->headers.bth.psn, Psn{0xff'fffe}.plus(i));
     EXPECT_EQ(out->payload.bytes, bytes[i]);
-    EXPECT_EQ(out->payload.address, 0x1000u + i * kMtu);
+    EXPECT_EQ(out->payload.address, 0x1000u + i * kResponderMtu);
   }
   c.expect({{AethKind::Ack, 3}});
 }
 
 // C18: a READ that comes again may ask for a part of what it asked for, and for nothing else.
 TEST(Responder, ARepeatedReadMustLieWithinTheFirst) {
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::ReadRequest, 0, 0, true, 600);
   while (c.responder.poll_packet()) {
   }
@@ -150,8 +151,8 @@ TEST(Responder, ARepeatedReadMustLieWithinTheFirst) {
     return packets;
   };
   EXPECT_EQ(repeat(0, 600, 0x1000), 3);
-  EXPECT_EQ(repeat(1, 344, 0x1000 + kMtu), 2);
-  EXPECT_EQ(repeat(1, 345, 0x1000 + kMtu), 0);
+  EXPECT_EQ(repeat(1, 344, 0x1000 + kResponderMtu), 2);
+  EXPECT_EQ(repeat(1, 345, 0x1000 + kResponderMtu), 0);
   EXPECT_EQ(repeat(1, 344, 0x1000), 0);
   EXPECT_EQ(repeat(0, 601, 0x1000), 0);
   EXPECT_EQ(repeat(0, 1024, ~std::uint64_t{0} - 1023), 0);
@@ -159,7 +160,7 @@ TEST(Responder, ARepeatedReadMustLieWithinTheFirst) {
 }
 
 TEST(Responder, AReadWhoseMemoryHasGoneIsAnsweredByANak) {  // C21
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::ReadRequest, 0, 0, true, 600);
   ASSERT_TRUE(c.responder.poll_packet());
   ASSERT_TRUE(c.responder.poll_packet());
@@ -169,7 +170,7 @@ TEST(Responder, AReadWhoseMemoryHasGoneIsAnsweredByANak) {  // C21
 }
 
 TEST(Responder, NeverAcknowledgesTheNumberOfARead) {
-  Conversation c;
+  ResponderTalk c;
   c.send(Operation::WriteOnly, 0, 4, true, 4);
   c.send(Operation::ReadRequest, 1, 0, true, 4);
   while (c.responder.poll_packet()) {

@@ -12,7 +12,6 @@ constexpr std::uint8_t kIpv4FirstByte = 0x45;  // version 4, five words: no opti
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kMoreFragments = 0x2000;
 constexpr std::uint16_t kFragmentOffsetMask = 0x1fff;
-constexpr std::size_t kIpv4ChecksumAt = 10;
 constexpr std::uint32_t kFlowLabelMask = 0xf'ffff;
 constexpr std::size_t kMaxIpLength = 0xffff;
 

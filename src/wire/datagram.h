@@ -32,6 +32,7 @@ struct Datagram {
 };
 
 inline constexpr std::size_t kIpv4Bytes = 20;
+inline constexpr std::size_t kIpv4ChecksumAt = 10;
 inline constexpr std::size_t kIpv6Bytes = 40;
 inline constexpr std::size_t kUdpBytes = 8;
 inline constexpr std::size_t kMaxIpUdpBytes = kIpv6Bytes + kUdpBytes;

@@ -13,7 +13,6 @@ constexpr std::uint32_t kPolynomial = 0xedb8'8320;  // of Ethernet, lowest power
 constexpr std::uint8_t kOnes8 = 0xff;
 constexpr std::uint16_t kOnes16 = 0xffff;
 constexpr std::size_t kLrhBytes = 8;  // where native InfiniBand has its LRH, ones are covered
-constexpr std::size_t kIpv4ChecksumAt = 10;
 constexpr std::size_t kIpv4IdentificationAt = 4;
 constexpr std::size_t kBthFecnAt = 4;
 

@@ -11,13 +11,13 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-Datagram ipv4(std::optional<std::uint16_t> identification) {
+Datagram masked_ipv4(std::optional<std::uint16_t> identification) {
   return {.source = Gid::of_ipv4({192, 168, 77, 2}),
           .destination = Gid::of_ipv4({192, 168, 77, 3}),
           .source_port = 0xc121,
           .identification = identification};
 }
-Datagram ipv6() {
+Datagram masked_ipv6() {
   return {.source = *Gid::parse("fd77::2"),
           .destination = *Gid::parse("fd77::3"),
           .source_port = 0xc121};
@@ -71,13 +71,14 @@ TEST(Icrc, IsThatOfAPacketThatLinuxSent) {
       .opcode = 0x04, .pkey = 0xffff, .dest_qpn = {0x11}, .ack_request = true, .psn = {0xabc000}};
   ASSERT_EQ(emit(headers, packet), kBthBytes);
   for (std::size_t i = 0; i < 64; ++i) packet[kBthBytes + i] = static_cast<std::byte>(0x21 + i);
-  EXPECT_EQ(icrc(ipv4(std::uint16_t{0xea1a}), packet), 0xb571'76d3u);
+  EXPECT_EQ(icrc(masked_ipv4(std::uint16_t{0xea1a}), packet), 0xb571'76d3u);
 }
 
 TEST(Icrc, IsWhatTheDefinitionGives) {
   Prng prng(6);
   for (int i = 0; i < 500; ++i) {
-    Datagram d = prng.chance(1, 2) ? ipv4(static_cast<std::uint16_t>(prng.next())) : ipv6();
+    Datagram d =
+        prng.chance(1, 2) ? masked_ipv4(static_cast<std::uint16_t>(prng.next())) : masked_ipv6();
     d.source_port = static_cast<std::uint16_t>(prng.next());
     d.dont_fragment = prng.chance(1, 2);
     const Buffer packet = random_bytes(prng, kBthBytes + prng.below(600));
@@ -87,7 +88,7 @@ TEST(Icrc, IsWhatTheDefinitionGives) {
 
 TEST(Icrc, DoesNotCoverWhatASwitchMayChange) {
   Prng prng(7);
-  for (const Datagram& d : {ipv4(std::uint16_t{77}), ipv6()}) {
+  for (const Datagram& d : {masked_ipv4(std::uint16_t{77}), masked_ipv6()}) {
     Buffer packet = random_bytes(prng, 100);
     const std::uint32_t before = icrc(d, packet);
     Datagram routed = d;
@@ -101,7 +102,7 @@ TEST(Icrc, DoesNotCoverWhatASwitchMayChange) {
 
 TEST(Icrc, CoversEverythingElse) {
   Prng prng(8);
-  for (const Datagram& d : {ipv4(std::uint16_t{77}), ipv6()}) {
+  for (const Datagram& d : {masked_ipv4(std::uint16_t{77}), masked_ipv6()}) {
     const Buffer arrived = sealed(d, random_bytes(prng, 60));
     EXPECT_EQ(check_icrc(d, arrived), IcrcVerdict::Right);
     for (std::size_t bit = 0; bit < arrived.size() * 8; ++bit) {
@@ -121,16 +122,16 @@ TEST(Icrc, CoversEverythingElse) {
 
 TEST(Icrc, IsRightWithAHiddenIdentificationOfZero) {
   Prng prng(9);
-  const Buffer arrived = sealed(ipv4(std::uint16_t{0}), random_bytes(prng, 333));
-  EXPECT_EQ(check_icrc(ipv4(std::nullopt), arrived), IcrcVerdict::Right);
+  const Buffer arrived = sealed(masked_ipv4(std::uint16_t{0}), random_bytes(prng, 333));
+  EXPECT_EQ(check_icrc(masked_ipv4(std::nullopt), arrived), IcrcVerdict::Right);
 }
 
 TEST(Icrc, IsSolvedForEveryOtherHiddenIdentification) {
   Prng prng(10);
   const Buffer packet = random_bytes(prng, 64);
   for (std::uint32_t id = 1; id < 0x1'0000; ++id) {
-    const Buffer arrived = sealed(ipv4(static_cast<std::uint16_t>(id)), packet);
-    ASSERT_EQ(check_icrc(ipv4(std::nullopt), arrived), IcrcVerdict::Solved) << id;
+    const Buffer arrived = sealed(masked_ipv4(static_cast<std::uint16_t>(id)), packet);
+    ASSERT_EQ(check_icrc(masked_ipv4(std::nullopt), arrived), IcrcVerdict::Solved) << id;
   }
 }
 
@@ -138,8 +139,8 @@ TEST(Icrc, IsSolvedAtEveryPacketLength) {
   Prng prng(11);
   for (std::size_t size = kBthBytes; size <= kMaxHeaderBytes + kMaxMtu; ++size) {
     const auto id = static_cast<std::uint16_t>(1 + prng.below(0xffff));
-    const Buffer arrived = sealed(ipv4(id), random_bytes(prng, size));
-    ASSERT_EQ(check_icrc(ipv4(std::nullopt), arrived), IcrcVerdict::Solved) << size;
+    const Buffer arrived = sealed(masked_ipv4(id), random_bytes(prng, size));
+    ASSERT_EQ(check_icrc(masked_ipv4(std::nullopt), arrived), IcrcVerdict::Solved) << size;
   }
 }
 
@@ -148,17 +149,19 @@ TEST(Icrc, IsSolvedExactlyWhenSomeIdentificationMakesItRight) {
   // trying all of them tells.
   Prng prng(12);
   for (int i = 0; i < 30; ++i) {
-    Buffer arrived = sealed(ipv4(std::uint16_t{4711}), random_bytes(prng, 20));
+    Buffer arrived = sealed(masked_ipv4(std::uint16_t{4711}), random_bytes(prng, 20));
     if (i % 2 == 0) {
       store_le(Bytes(arrived), arrived.size() - kIcrcBytes,
-               icrc(ipv4(static_cast<std::uint16_t>(prng.next())), ConstBytes(arrived).first(20)));
+               icrc(masked_ipv4(static_cast<std::uint16_t>(prng.next())),
+                    ConstBytes(arrived).first(20)));
     } else {
       arrived[15 + prng.below(9)] ^= std::byte{0x41};
     }
     int right = 0;
     for (std::uint32_t id = 0; id < 0x1'0000; ++id)
-      right += check_icrc(ipv4(static_cast<std::uint16_t>(id)), arrived) == IcrcVerdict::Right;
-    const IcrcVerdict verdict = check_icrc(ipv4(std::nullopt), arrived);
+      right +=
+          check_icrc(masked_ipv4(static_cast<std::uint16_t>(id)), arrived) == IcrcVerdict::Right;
+    const IcrcVerdict verdict = check_icrc(masked_ipv4(std::nullopt), arrived);
     ASSERT_LE(right, 1);
     ASSERT_EQ(verdict != IcrcVerdict::Wrong, right == 1);
   }
@@ -169,15 +172,15 @@ TEST(Icrc, StaysASixteenBitCheckWhenTheIdentificationIsHidden) {
   int accepted = 0;
   for (int i = 0; i < 65'536; ++i) {
     Buffer arrived = random_bytes(prng, 32);
-    accepted += check_icrc(ipv4(std::nullopt), arrived) != IcrcVerdict::Wrong;
+    accepted += check_icrc(masked_ipv4(std::nullopt), arrived) != IcrcVerdict::Wrong;
   }
   EXPECT_LE(accepted, 8);  // one in 65536 is expected
 }
 
 TEST(Icrc, IsWrongForWhatIsShorterThanAPacket) {
   for (std::size_t size = 0; size < kBthBytes + kIcrcBytes; ++size) {
-    EXPECT_EQ(check_icrc(ipv4(std::nullopt), Buffer(size)), IcrcVerdict::Wrong);
-    EXPECT_EQ(check_icrc(ipv6(), Buffer(size)), IcrcVerdict::Wrong);
+    EXPECT_EQ(check_icrc(masked_ipv4(std::nullopt), Buffer(size)), IcrcVerdict::Wrong);
+    EXPECT_EQ(check_icrc(masked_ipv6(), Buffer(size)), IcrcVerdict::Wrong);
   }
 }
 

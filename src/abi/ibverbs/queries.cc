@@ -88,7 +88,7 @@ Outcome<PortLayout> port_of(ibv_context* context, std::uint32_t port) {
   if (port != kPort) return Errno{EINVAL};
   driver::LiveDevice& device = Context::of(context).device();
   device.refresh_port();
-  return as_verbs(device.run([](driver::Engine& engine, Time) { return engine.port(); }));
+  return abi::as_verbs(device.run([](driver::Engine& engine, Time) { return engine.port(); }));
 }
 
 std::vector<driver::GidEntry> gids_of(ibv_context* context) {
