@@ -151,12 +151,14 @@ void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
                             solicited_only ? 2 : 1, now);
 }
 
-bool Engine::progress(Time now) {
+bool Engine::progress(Time now, nic::Caller caller) {
   EngineState& s = *state_;
   if (!s.interrupts.empty() && std::erase_if(s.interrupts, [&](Time at) { return at <= now; }) != 0)
     s.read_events();
-  return s.device.progress(now);
+  return s.device.progress(now, caller);
 }
+
+void Engine::send_owed(Time now) { state_->device.send_owed(now); }
 
 Time Engine::next_deadline() const {
   Time at = state_->device.next_deadline();

@@ -18,6 +18,7 @@
 #include "driver/attributes.h"
 #include "driver/completion_queue.h"
 #include "driver/queue_pair.h"
+#include "nic/caller.h"
 
 namespace softhca::driver {
 
@@ -86,7 +87,9 @@ class Engine {
   void ring_receive_doorbell(QueuePair& qp, Time now);
 
   // Receives, runs timers, sends; does at most a budget's worth. True if it did anything.
-  bool progress(Time now);
+  bool progress(Time now, nic::Caller caller = nic::Caller::MayLeave);
+  // Sends what was put off for a caller who comes back.
+  void send_owed(Time now);
   // When progress is needed although nothing arrives. never() if not.
   Time next_deadline() const;
 

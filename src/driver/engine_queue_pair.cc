@@ -115,10 +115,9 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 }
 
 Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
-  (void)now;
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
-  s.device.destroy_qp(qpn);
+  s.device.destroy_qp(qpn, now);
   s.device.give_back_qpn(qpn);
   qp.send_cq().forget(qpn);
   qp.receive_cq().forget(qpn);

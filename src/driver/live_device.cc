@@ -25,6 +25,9 @@ void on_assertion(const char* expression, const char* file, int line) {
                line);
 }
 
+constexpr int kSpins = 500;               // some microseconds, for a lock that is about to be free
+constexpr std::uint64_t kFewPackets = 4;  // a message that is waited for, not a stream
+constexpr Duration kAnswerTime = microseconds(2);
 constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
 
 }  // namespace
@@ -37,22 +40,68 @@ struct LiveDevice::Inside {
   std::vector<int> watched;
 
   // Drives until there is nothing to do. REQUIRES: the lock is held.
-  Time drive_out();
+  void drive_out(nic::Caller caller);
   void stop_if_broken();
-  void serve();  // starts the thread, or tells it of new descriptors
+  void listen();  // starts the thread, or tells it of new descriptors
+  std::uint64_t count(Counter counter) const;
+  // The thread's.
+  bool lock_unless_leased(std::unique_lock<std::mutex>& owned);
+  ServiceThread::Driven serve(std::span<const int> readable);
 };
 
-Time LiveDevice::Inside::drive_out() {
-  machine->tracer().count(Counter::Wakeups);
-  machine->udp().expect_any();
+std::uint64_t LiveDevice::Inside::count(Counter counter) const {
+  return machine->tracer().counters().get(counter);
+}
+
+// Sockets that are not empty after the last round wake the thread again.
+void LiveDevice::Inside::drive_out(nic::Caller caller) {
   try {
-    for (int round = 0; round < kRoundsAtMost && machine->engine().progress(machine->now());
-         ++round) {
+    for (int round = 0; round < kRoundsAtMost; ++round) {
+      const Time now = machine->now();
+      if (!machine->engine().progress(now, caller) || machine->engine().next_deadline() > now)
+        break;
     }
   } catch (const AssertionFailed&) {
   }
   stop_if_broken();
-  return machine->engine().next_deadline();
+}
+
+// If the thread slept on the lock, every poll of the program would wake it.
+bool LiveDevice::Inside::lock_unless_leased(std::unique_lock<std::mutex>& owned) {
+  for (int i = 0; !owned.try_lock(); ++i) {
+    if (thread.is_leased(machine->now())) return false;
+    if (i < kSpins) continue;
+    owned.lock();
+    break;
+  }
+  return true;
+}
+
+// What the service thread does. A program that watches its memory sees at once what has arrived and
+// often answers: then its call, not this one, sends the acknowledgement, behind the answer.
+ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
+  std::unique_lock owned(lock, std::defer_lock);
+  if (!lock_unless_leased(owned)) return {.deadline = {}, .leased = true};
+  machine->tracer().count(Counter::Wakeups);
+  if (readable.empty())
+    machine->udp().expect_any();
+  else
+    machine->udp().expect(readable);
+  const std::uint64_t before = count(Counter::PacketsReceived);
+  drive_out(nic::Caller::ComesBack);
+  const std::uint64_t received = count(Counter::PacketsReceived) - before;
+  if (received != 0 && received <= kFewPackets) {
+    owned.unlock();
+    for (const Time until = machine->now() + kAnswerTime; machine->now() < until;) {
+    }
+    owned.lock();
+  }
+  try {
+    machine->engine().send_owed(machine->now());
+  } catch (const AssertionFailed&) {
+  }
+  stop_if_broken();
+  return {.deadline = machine->engine().next_deadline(), .received = received != 0};
 }
 
 void LiveDevice::Inside::stop_if_broken() {
@@ -63,17 +112,13 @@ void LiveDevice::Inside::stop_if_broken() {
   }
 }
 
-void LiveDevice::Inside::serve() {
+void LiveDevice::Inside::listen() {
   if (!machine->is_listening()) return;
   const std::vector<int> fds = machine->udp().fds();
   if (!thread.is_running()) {
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
-                  .drive =
-                      [this] {
-                        const std::lock_guard owned(lock);
-                        return drive_out();
-                      }},
+                  .drive = [this](std::span<const int> readable) { return serve(readable); }},
                  fds);
     watched = fds;
   } else if (fds != watched) {
@@ -120,12 +165,19 @@ LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_uniqu
 
 LiveDevice::~LiveDevice() { inside_->thread.stop(); }
 
-void LiveDevice::enter() { inside_->lock.lock(); }
+// Who drives holds the lock for a few system calls; to sleep until then would take far longer.
+void LiveDevice::enter() {
+  for (int i = 0; i < kSpins; ++i)
+    if (inside_->lock.try_lock()) return;
+  inside_->lock.lock();
+}
+
+void LiveDevice::expect_poll() { inside_->thread.on_post(now()); }
 
 void LiveDevice::leave() {
   Inside& in = *inside_;
   in.stop_if_broken();
-  in.serve();
+  in.listen();
   in.thread.need_by(in.machine->engine().next_deadline());
   in.lock.unlock();
 }
@@ -138,13 +190,15 @@ bool LiveDevice::drive() {
   const std::unique_lock owned(in.lock, std::try_to_lock);
   if (!owned) return false;
   const Time now = in.machine->now();
+  const std::uint64_t before = in.count(Counter::CqesWritten);
   bool worked = false;
   try {
-    worked = in.machine->engine().progress(now);
+    worked = in.machine->engine().progress(
+        now, in.thread.is_leased(now) ? nic::Caller::ComesBack : nic::Caller::MayLeave);
   } catch (const AssertionFailed&) {
   }
   in.stop_if_broken();
-  in.thread.on_poll(!worked, now);
+  in.thread.on_poll(in.count(Counter::CqesWritten) == before, now);
   if (worked) in.thread.need_by(in.machine->engine().next_deadline());
   return worked;
 }

@@ -34,6 +34,10 @@ class LiveDevice {
   template <class Call>
   auto run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time>;
 
+  // The same for a call that posts sends: the program will poll for them.
+  template <class Call>
+  auto post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time>;
+
   // Drives the device once if nobody else is doing so: receives, timers, sends. What an empty
   // poll_cq calls. True if it did anything.
   bool drive();
@@ -50,6 +54,7 @@ class LiveDevice {
   struct Inside;
   explicit LiveDevice(const DeviceDescription& which);
   void enter();  // takes the device lock
+  void expect_poll();
   void leave();  // lets the device work, wakes the service thread if needed, gives the lock back
   Engine& engine();
   Time now() const;
@@ -71,6 +76,13 @@ struct Ownership {
 template <class Call>
 auto LiveDevice::run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
   const Ownership owned(*this);
+  return call(engine(), now());
+}
+
+template <class Call>
+auto LiveDevice::post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
+  const Ownership owned(*this);
+  expect_poll();
   return call(engine(), now());
 }
 

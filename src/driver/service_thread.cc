@@ -1,7 +1,7 @@
 #include "driver/service_thread.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 namespace softhca::driver {
 
@@ -28,30 +28,75 @@ void ServiceThread::watch(const std::vector<int>& fds) {
   {
     const std::lock_guard lock(fds_lock_);
     for (const int fd : fds)
-      if (std::ranges::find(fds_, fd) == fds_.end() && poller_->watch(fd)) fds_.push_back(fd);
+      if (std::ranges::find(watched_, fd, &Watched::fd) == watched_.end() && poller_->watch(fd))
+        watched_.push_back({fd, false});
   }
   if (thread_.is_running()) poller_->wake();
 }
 
+void ServiceThread::arm_all() {
+  const std::lock_guard lock(fds_lock_);
+  armed_.store(true);
+  for (Watched& one : watched_)
+    if (!std::exchange(one.armed, true)) poller_->arm(one.fd);
+}
+
 void ServiceThread::disarm_all() {
   const std::lock_guard lock(fds_lock_);
-  for (const int fd : fds_) poller_->disarm(fd);
+  for (Watched& one : watched_)
+    if (std::exchange(one.armed, false)) poller_->disarm(one.fd);
   armed_.store(false);
 }
 
+// The poller disarms what it reports.
+void ServiceThread::sleep(Duration timeout) {
+  readable_.resize(kReadableAtMost);
+  readable_.resize(poller_->wait(readable_, timeout).readable);
+  const std::lock_guard lock(fds_lock_);
+  for (Watched& one : watched_)
+    if (std::ranges::find(readable_, one.fd) != readable_.end()) one.armed = false;
+}
+
 void ServiceThread::on_poll(bool empty, Time now) {
+  const bool leased = is_leased(now);
   if (!empty) {
     empty_polls_ = 0;
-    return;
+    if (!leased) return;
+    if (hands_back_.load(std::memory_order_relaxed)) return hand_back();
+    if (++kept_ % kKept == 0) broken_.store(0, std::memory_order_relaxed);
   }
-  if (empty_polls_ < kEmptyPolls) {
+  const int wanted = hands_back_.load(std::memory_order_relaxed) ? 0 : kEmptyPolls;
+  if (!leased && empty_polls_ < wanted) {
     ++empty_polls_;
     return;
   }
+  by_post_.store(false, std::memory_order_relaxed);
+  take_lease(now);
+}
+
+// A thread that woke up for the answer would only be in the way of the poll that waits for it.
+void ServiceThread::on_post(Time now) {
+  if (!hands_back_.load(std::memory_order_relaxed) || !posts_count_.load(std::memory_order_relaxed))
+    return;
+  by_post_.store(true, std::memory_order_relaxed);
+  take_lease(now);
+}
+
+void ServiceThread::take_lease(Time now) {
   lease_until_.store((now + kLease).ps, std::memory_order_relaxed);
   if (!armed_.load(std::memory_order_relaxed)) return;
   disarm_all();
-  poller_->wake();  // out of its armed sleep, so that it looks again when the lease has lapsed
+  // Out of a sleep that only what was armed would end.
+  if (sleeps_until_.load(std::memory_order_relaxed) > (now + kLook).ps) poller_->wake();
+}
+
+// The thread listens while the program looks at what it got. That has to be worth it now and then.
+void ServiceThread::hand_back() {
+  lease_until_.store(0);
+  arm_all();
+  if (in_vain_.fetch_add(1, std::memory_order_relaxed) < kInVain) return;
+  hands_back_.store(false);
+  broken_.store(0, std::memory_order_relaxed);
 }
 
 void ServiceThread::drop_lease() {
@@ -66,33 +111,34 @@ void ServiceThread::need_by(Time deadline) {
   poller_->wake();
 }
 
-// Listens until something arrives or `deadline` comes.
-void ServiceThread::sleep_armed(Time deadline) {
-  {
-    const std::lock_guard lock(fds_lock_);
-    armed_.store(true);
-    for (const int fd : fds_) poller_->arm(fd);
-  }
-  std::array<int, 8> ready;
-  const Duration timeout =
-      deadline == Time::never() ? Duration{-1} : std::max(Duration{0}, deadline - work_.now());
-  poller_->wait(ready, timeout);
-}
-
 void ServiceThread::run() {
-  Duration look = kFirstLook;
+  Time last_lease{};
   while (!stopping_.load()) {
-    if (is_leased(work_.now())) {
-      std::array<int, 8> ready;
-      poller_->wait(ready, look);
-      look = std::min(kLastLook, look * 2);
+    const Time now = work_.now();
+    if (is_leased(now)) {
+      last_lease = now;
+      sleeps_until_.store((now + kLook).ps, std::memory_order_relaxed);
+      sleep(kLook);
       continue;
     }
-    look = kFirstLook;
-    const Time deadline = work_.drive();
-    sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
+    const bool lapsed = lease_until_.exchange(0) != 0;
+    const Driven driven = work_.drive(readable_);
     if (stopping_.load()) return;
-    sleep_armed(deadline);
+    if (driven.leased) continue;
+    if (driven.received) {
+      in_vain_.store(0, std::memory_order_relaxed);
+      // It polled, left, and something lay there: next time it is to hand the lease back.
+      if (lapsed && by_post_.load(std::memory_order_relaxed))
+        posts_count_.store(false);
+      else if (lapsed && broken_.fetch_add(1, std::memory_order_relaxed) + 1 >= kBroken)
+        hands_back_.store(true);
+    }
+    Time deadline = driven.deadline;
+    if (last_lease != Time{} && now < last_lease + kLively)
+      deadline = earlier(deadline, now + kLook);
+    sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
+    arm_all();
+    sleep(deadline == Time::never() ? Duration{-1} : std::max(Duration{0}, deadline - work_.now()));
   }
 }
 

@@ -2,12 +2,16 @@
 //
 // A program that polls drives its device itself, and an armed epoll on the socket that it polls
 // would cost it a wake-up for each packet. So an empty poll takes the *receive lease*: while it
-// lasts, the thread does not listen. It looks again when the lease has lapsed, in steps that grow
-// while the program keeps polling.
+// lasts, the thread does not listen, and looks every kLook whether it has lapsed.
 //
-//   lease taken     by the kEmptyPolls-th empty poll in a row
-//   lease lasts     kLease after the last empty poll
-//   lease dropped   at once when a completion channel is armed (the program is about to sleep)
+//   lease taken         by the kEmptyPolls-th empty poll in a row
+//   lease lasts         kLease after the last poll
+//   lease dropped       at once when a completion channel is armed (the program is about to sleep)
+//   lease handed back   by a poll that finds something, and taken again by the first that does
+//                       not, or by a post; but only for programs that kBroken times stopped
+//                       polling while packets lay there (they wait by watching their memory): it
+//                       costs two system calls. It ends when kInVain times nothing came
+//                       meanwhile.
 //
 // Threads  lease calls by the owner of the device; the rest is said at each method
 // See also ARCHITECTURE.md, "Who turns the crank"
@@ -17,6 +21,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,13 +35,21 @@ class ServiceThread {
  public:
   static constexpr int kEmptyPolls = 16;
   static constexpr Duration kLease = microseconds(200);
-  static constexpr Duration kFirstLook = microseconds(500);
-  static constexpr Duration kLastLook = milliseconds(4);
+  static constexpr Duration kLook = milliseconds(1);
+  static constexpr Duration kLively = milliseconds(100);  // after a lease it looks every kLook
+  static constexpr std::uint32_t kBroken = 3;
+  static constexpr std::uint32_t kKept = 1024;
+  static constexpr std::uint32_t kInVain = 256;
 
+  struct Driven {
+    Time deadline;  // the next
+    bool received{};
+    bool leased{};  // nothing was done: somebody polls
+  };
   struct Work {
     std::function<Time()> now;
-    // Drives until nothing is left to do; gives the next deadline. Takes and gives back the device.
-    std::function<Time()> drive;
+    // Drives until nothing is left to do. Takes and gives back the device, unless it is leased.
+    std::function<Driven(std::span<const int> readable)> drive;
   };
 
   // Starts the thread. False if the system grants none; then timers run only inside calls.
@@ -48,26 +61,42 @@ class ServiceThread {
   void watch(const std::vector<int>& fds);
 
   void on_poll(bool empty, Time now);
+  void on_post(Time now);
   void drop_lease();
+  bool is_leased(Time now) const { return now.ps < lease_until_.load(std::memory_order_relaxed); }
   // The owner has work that is due at `deadline`: wakes the thread if it would sleep longer.
   void need_by(Time deadline);
 
  private:
   void run();
-  void sleep_armed(Time deadline);
-  bool is_leased(Time now) const { return now.ps < lease_until_.load(std::memory_order_relaxed); }
+  void sleep(Duration timeout);
+  void take_lease(Time now);
+  void hand_back();
+  void arm_all();
   void disarm_all();
 
   Work work_;
   std::optional<os::Poller> poller_;
-  std::vector<int> fds_;  // written by the owner while it holds fds_lock_
+  struct Watched {
+    int fd;
+    bool armed;
+  };
+  static constexpr std::size_t kReadableAtMost = 16;
   std::mutex fds_lock_;
+  std::vector<Watched> watched_;  // under fds_lock_
+  std::vector<int> readable_;     // the thread's: what the last sleep found
   os::Thread thread_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> armed_{false};
   std::atomic<std::int64_t> lease_until_{0};
   std::atomic<std::int64_t> sleeps_until_{Time::never().ps};
-  int empty_polls_ = 0;  // in a row
+  std::atomic<bool> hands_back_{false};
+  std::atomic<bool> posts_count_{true};    // a post was always followed by a poll
+  std::atomic<bool> by_post_{false};       // the lease was taken by a post
+  std::atomic<std::uint32_t> in_vain_{0};  // leases handed back since the thread last received
+  std::atomic<std::uint32_t> broken_{0};   // leases that lapsed while a packet lay there
+  std::uint32_t kept_ = 0;                 // polls that found something under a lease
+  int empty_polls_ = 0;                    // in a row
 };
 
 }  // namespace softhca::driver

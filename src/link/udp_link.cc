@@ -59,6 +59,7 @@ struct UdpLink::Address {
   local::PortGroup group;
   std::array<os::UdpSocket, kSourcePorts> senders;  // opened when a QP first needs one
   bool active = true;
+  bool expected = false;       // the poller found something
   std::uint32_t forwards = 0;  // since the last repair
   Time next_repair{};
 };
@@ -175,7 +176,8 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     Address& address = *addresses_[(turn_ + i) % addresses_.size()];
-    if (!address.active && !everywhere) continue;
+    if (!address.active && !everywhere && !address.expected) continue;
+    address.expected = false;
     count += receive_udp(address, out.subspan(count), now);
   }
   ++turn_;
@@ -275,6 +277,14 @@ std::size_t UdpLink::receive_mail(std::span<Frame> out) {
                     .bytes = mail->udp_payload};
   }
   return count;
+}
+
+void UdpLink::expect(std::span<const int> readable) {
+  for (const int fd : readable) {
+    if (fd == block_.mailbox().fd()) mail_calls_ = std::max(mail_calls_, 1u);
+    for (const auto& address : addresses_)
+      if (address->group.socket().fd() == fd) address->expected = true;
+  }
 }
 
 std::vector<int> UdpLink::fds() const {

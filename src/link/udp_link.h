@@ -44,8 +44,10 @@ class UdpLink final : public Link {
   std::size_t receive(std::span<Frame> out, Time now) override;
   Time next_arrival() const override { return Time::never(); }
 
-  // The next receive() looks at every socket; call it when the poller found one readable.
+  // The next receive() looks at every socket, or besides the active ones at those that the poller
+  // found readable.
   void expect_any() { look_everywhere_ = true; }
+  void expect(std::span<const int> readable);
 
   // Passes a frame to the process of this host that has the block. False: nobody has it.
   bool forward(std::uint32_t to_block, const Frame& frame);

@@ -60,7 +60,12 @@ void Device::create_qp(const QpContext& context) {
             .generation = record.generation + 1};
 }
 
-void Device::destroy_qp(wire::Qpn qpn) {
+void Device::send_owed(Time now) {
+  if (owed_since_ != Time::never()) transmit(now);
+}
+
+void Device::destroy_qp(wire::Qpn qpn, Time now) {
+  send_owed(now);
   Slot* slot = find(qpn);
   ASSERT(slot != nullptr);
   const std::uint32_t index = qpn.value - first_qpn_;
@@ -75,6 +80,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
                        const wire::Datagram& path, Time now) {
   Slot* slot = find(qpn);
   ASSERT(slot != nullptr);
+  send_owed(now);
   QueuePair& qp = *slot->qp;
   const QpState from = qp.state();
   switch (to) {
@@ -137,6 +143,7 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
     if (cq == cqs_.end()) return;
     tracer_.count(Counter::Doorbells);
     cq->second.arm(value == 1 ? CompletionQueue::Armed::Any : CompletionQueue::Armed::Solicited);
+    send_owed(now);
     return;
   }
   Slot* slot = find({object});
@@ -146,7 +153,7 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
   else
     slot->qp->on_receive_doorbell(static_cast<std::uint32_t>(value), now);
   after_work(*slot, now);
-  if (doorbell == Doorbell::Send) transmit(now);
+  if (doorbell == Doorbell::Send) transmit(now, Turn::Requests);
 }
 
 // Whatever a queue pair came to: completions, failures, timers, its turn to send.
@@ -255,17 +262,25 @@ void Device::run_deferred(Time now) {
   }
 }
 
-bool Device::progress(Time now) {
+bool Device::progress(Time now, Caller caller) {
   run_deferred(now);
   bool worked = false;
   for (int round = 0; round < kReceiveRounds; ++round) {
-    if (!receive(now)) break;
+    const std::size_t received = receive(now);
+    if (received == 0) break;
     worked = true;
+    if (caller == Caller::ComesBack && put_off(now)) return true;
     transmit(now);  // answers leave before the next batch is looked at
+    if (received < kReceiveBatch || caller == Caller::ComesBack) break;
   }
   worked |= run_timers(now);
   worked |= transmit(now);
   return worked;
+}
+
+bool Device::put_off(Time now) {
+  if (owed_since_ == Time::never()) owed_since_ = now;
+  return now < owed_since_ + kPutOff;
 }
 
 Time Device::next_deadline() const {
@@ -274,7 +289,7 @@ Time Device::next_deadline() const {
   if (!outbox_.empty())
     at = earlier(at, outbox_.front().ready_at);
   else if (!active_.empty())
-    at = Time{0};
+    at = owed_since_ == Time::never() ? Time{0} : earlier(at, owed_since_ + kOwedFor);
   return earlier(at, link_.next_arrival());
 }
 

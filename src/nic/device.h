@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "link/link.h"
+#include "nic/caller.h"
 #include "nic/completion_queue.h"
 #include "nic/host_memory.h"
 #include "nic/key_table.h"
@@ -53,7 +54,7 @@ class Device {
   std::optional<wire::Qpn> take_qpn();
   void give_back_qpn(wire::Qpn qpn);
   void create_qp(const QpContext& context);
-  void destroy_qp(wire::Qpn qpn);
+  void destroy_qp(wire::Qpn qpn, Time now);
   // REQUIRES: an allowed transition; `path` counts from RTR on.
   void modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes, transport::QpState to,
                  const wire::Datagram& path, Time now);
@@ -64,9 +65,14 @@ class Device {
   // A write to a doorbell register in BAR 0 (nic/ring_format.h). Others are ignored.
   void mmio_write(std::uint64_t offset, std::uint64_t value, Time now);
 
-  // Does at most a budget's worth of work. True if there was any.
-  bool progress(Time now);
+  // Does at most a budget's worth of work. True if there was any. With a caller who comes back at
+  // once, what has arrived goes before what is to be sent: the answers leave with his next request,
+  // with his next call that finds nothing, or kPutOff later; kOwedFor later (next_deadline) they
+  // have to leave whoever calls.
+  bool progress(Time now, Caller caller = Caller::MayLeave);
   Time next_deadline() const;
+  // Sends what was put off for a caller who comes back.
+  void send_owed(Time now);
 
   // Hears every first cause: which queue pair, and why.
   using FailureListener = std::function<void(wire::Qpn, const trace::Reason&)>;
@@ -75,8 +81,10 @@ class Device {
  private:
   static constexpr std::size_t kReceiveBatch = 32;
   static constexpr int kReceiveRounds = 4;  // batches for each progress()
-  static constexpr int kSendBudget = 128;   // packets for each progress()
-  static constexpr int kTurnPackets = 16;   // of one queue pair before the next has its turn
+  static constexpr Duration kPutOff = microseconds(20);
+  static constexpr Duration kOwedFor = milliseconds(2);
+  static constexpr int kSendBudget = 128;  // packets for each progress()
+  static constexpr int kTurnPackets = 16;  // of one queue pair before the next has its turn
   static constexpr std::size_t kFrames = 64;
   static constexpr std::size_t kFrameBytes =
       wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
@@ -113,15 +121,16 @@ class Device {
   void fail_cq(CompletionQueue& cq, Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
+  bool put_off(Time now);
 
   // device_wire.cc
-  bool receive(Time now);
+  std::size_t receive(Time now);
   void on_frame(const link::Frame& frame, Time now);
   void drop(wire::Qpn qpn, const wire::Headers& headers, trace::Counter counter, Time now);
   bool is_from_peer(const QueuePair& qp, const link::Frame& frame) const;
   bool run_timers(Time now);
-  bool transmit(Time now);
-  bool build_frame(Slot& slot, Time now);
+  bool transmit(Time now, Turn first = Turn::Responses);
+  bool build_frame(Slot& slot, Time now, Turn first);
   void flush_outbox(Time now);
   void activate(Slot& slot);
   void count_transport(Slot& slot);
@@ -141,6 +150,7 @@ class Device {
   std::vector<std::uint32_t> used_slots_;
   std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
   Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
+  Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
   std::vector<std::byte> frames_;  // kFrames of kFrameBytes

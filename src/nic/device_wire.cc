@@ -11,10 +11,10 @@ using trace::Counter;
 using trace::EventKind;
 using transport::QpState;
 
-bool Device::receive(Time now) {
+std::size_t Device::receive(Time now) {
   const std::size_t count = link_.receive(received_, now);
   for (std::size_t i = 0; i < count; ++i) on_frame(received_[i], now);
-  return count != 0;
+  return count;
 }
 
 void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, Time now) {
@@ -85,7 +85,8 @@ void Device::activate(Slot& slot) {
   active_.push_back(slot.qp->context().qpn.value - first_qpn_);
 }
 
-bool Device::transmit(Time now) {
+bool Device::transmit(Time now, Turn first) {
+  owed_since_ = Time::never();
   flush_outbox(now);
   int budget = kSendBudget;
   bool worked = false;
@@ -95,7 +96,7 @@ bool Device::transmit(Time now) {
     Slot& slot = slots_[index];
     slot.active = false;
     int turn = kTurnPackets;
-    while (turn > 0 && outbox_.size() < kFrames && build_frame(slot, now)) --turn, --budget;
+    while (turn > 0 && outbox_.size() < kFrames && build_frame(slot, now, first)) --turn, --budget;
     if (turn == 0 || outbox_.size() == kFrames) activate(slot);
     worked |= turn != kTurnPackets;
     if (turn != kTurnPackets) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
@@ -106,9 +107,9 @@ bool Device::transmit(Time now) {
 }
 
 // Builds the next packet of a queue pair into the outbox. False if it has none.
-bool Device::build_frame(Slot& slot, Time now) {
+bool Device::build_frame(Slot& slot, Time now, Turn first) {
   QueuePair& qp = *slot.qp;
-  const auto outgoing = qp.poll_packet(now);
+  const auto outgoing = qp.poll_packet(now, first);
   if (!outgoing) return false;
   const wire::Headers& headers = outgoing->emission.headers;
   const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes, kFrameBytes);

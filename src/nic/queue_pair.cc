@@ -262,12 +262,22 @@ void QueuePair::on_time(Time now) {
   if (requester_) requester_->on_time(now);
 }
 
-std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now) {
-  if (responder_)
-    if (const auto emission = responder_->poll_packet()) return Outgoing{*emission, true};
-  if (requester_ && state_ == QpState::Rts)
-    if (const auto emission = requester_->poll_packet(now)) return Outgoing{*emission, false};
-  return std::nullopt;
+std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) {
+  auto packet = first == Turn::Responses ? poll_response() : poll_request(now);
+  if (!packet) packet = first == Turn::Responses ? poll_request(now) : poll_response();
+  return packet;
+}
+
+std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
+  if (!requester_ || state_ != QpState::Rts) return std::nullopt;
+  const auto emission = requester_->poll_packet(now);
+  return emission ? std::optional(Outgoing{*emission, false}) : std::nullopt;
+}
+
+std::optional<QueuePair::Outgoing> QueuePair::poll_response() {
+  if (!responder_) return std::nullopt;
+  const auto emission = responder_->poll_packet();
+  return emission ? std::optional(Outgoing{*emission, true}) : std::nullopt;
 }
 
 template <class Move>

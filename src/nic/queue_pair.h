@@ -43,6 +43,9 @@ struct QpContext {
   std::uint32_t max_inline{};
 };
 
+// Which half of a queue pair sends first.
+enum class Turn : std::uint8_t { Responses, Requests };
+
 // A completion for the device to write, and on which queue.
 struct PendingCqe {
   std::uint32_t cqn{};
@@ -74,7 +77,7 @@ class QueuePair final : public transport::MemoryPort {
   };
   // The next packet. Its payload is then gathered with gather(), which tells the transport if it
   // could not be (then the packet does not leave).
-  std::optional<Outgoing> poll_packet(Time now);
+  std::optional<Outgoing> poll_packet(Time now, Turn first);
   pcie::Outcome gather(const Outgoing& outgoing, Bytes to, Time now);
 
   std::optional<PendingCqe> poll_completion(Time now);
@@ -120,6 +123,8 @@ class QueuePair final : public transport::MemoryPort {
 
   Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
 
+  std::optional<Outgoing> poll_request(Time now);
+  std::optional<Outgoing> poll_response();
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,

@@ -2,6 +2,10 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
 
 #include "base/assert.h"
 
@@ -18,9 +22,27 @@ struct Start {
   std::function<void()> body;
 };
 
+// An ordinary thread that asks for short slices is put on a CPU when it wakes, also where another
+// one spins, instead of after the other's slice (EEVDF, since Linux 6.12). Older kernels refuse or
+// take no notice. (The structure and the call are not in this C library: sched_setattr(2).)
+void prefer_short_slices() {
+  struct {
+    std::uint32_t size;
+    std::uint32_t policy;
+    std::uint64_t flags;
+    std::int32_t nice;
+    std::uint32_t priority;
+    std::uint64_t runtime_ns, deadline_ns, period_ns;
+  } attributes{};
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
+  attributes.runtime_ns = 100'000;  // the shortest that the kernel grants
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
 void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   pthread_setname_np(pthread_self(), start->name.substr(0, 15).c_str());
+  prefer_short_slices();
   start->body();
   return nullptr;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <type_traits>
 
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
@@ -99,8 +100,11 @@ Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkReq
 template <class WorkRequest>
 int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
   const int code = answer_errno([&] {
-    return qp.owner().device().run(
-        [&](driver::Engine& engine, Time now) { return post_list(engine, qp.pair(), next, now); });
+    const auto call = [&](driver::Engine& engine, Time now) {
+      return post_list(engine, qp.pair(), next, now);
+    };
+    driver::LiveDevice& device = qp.owner().device();
+    return std::is_same_v<WorkRequest, ibv_send_wr> ? device.post(call) : device.run(call);
   });
   if (code != 0 && bad != nullptr) *bad = next;
   return code;

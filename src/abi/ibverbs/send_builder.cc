@@ -69,7 +69,7 @@ Outcome<void> SendBuilder::post() {
         sge.address = reinterpret_cast<std::uintptr_t>(inline_bytes_.data() + sge.address);
     draft.request.sges = sges;
   }
-  return device_.run([&](driver::Engine& engine, Time now) -> Outcome<void> {
+  return device_.post([&](driver::Engine& engine, Time now) -> Outcome<void> {
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       const auto posted =
           outcome_of(engine.post_send(pair_, drafts_[i].request, i + 1 < drafts_.size(), now));
