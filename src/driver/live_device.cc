@@ -34,7 +34,7 @@ struct LiveDevice::Inside {
   std::mutex lock;  // the device lock
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
-  std::vector<int> watched;
+  std::uint32_t watched = 0;  // the version of the descriptors that the thread listens to
 
   // Drives until there is nothing to do. REQUIRES: the lock is held.
   Time drive_out();
@@ -65,20 +65,22 @@ void LiveDevice::Inside::stop_if_broken() {
 
 void LiveDevice::Inside::serve() {
   if (!machine->is_listening()) return;
-  const std::vector<int> fds = machine->udp().fds();
+  const std::uint32_t version = machine->udp().fds_version();
   if (!thread.is_running()) {
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
                   .drive =
                       [this] {
                         const std::lock_guard owned(lock);
-                        return drive_out();
+                        const Time deadline = drive_out();
+                        serve();
+                        return deadline;
                       }},
-                 fds);
-    watched = fds;
-  } else if (fds != watched) {
-    thread.watch(fds);
-    watched = fds;
+                 machine->udp().fds());
+    watched = version;
+  } else if (version != watched) {
+    thread.watch(machine->udp().fds());
+    watched = version;
   }
 }
 
@@ -144,6 +146,7 @@ bool LiveDevice::drive() {
   } catch (const AssertionFailed&) {
   }
   in.stop_if_broken();
+  if (in.thread.is_running()) in.serve();
   in.thread.on_poll(!worked, now);
   if (worked) in.thread.need_by(in.machine->engine().next_deadline());
   return worked;

@@ -27,8 +27,10 @@ void ServiceThread::stop() {
 void ServiceThread::watch(const std::vector<int>& fds) {
   {
     const std::lock_guard lock(fds_lock_);
-    for (const int fd : fds)
-      if (std::ranges::find(fds_, fd) == fds_.end() && poller_->watch(fd)) fds_.push_back(fd);
+    // A number may be that of another file now; one that is watched already stays so. The kernel
+    // forgets what is closed.
+    for (const int fd : fds) static_cast<void>(poller_->watch(fd));
+    fds_ = fds;
   }
   if (thread_.is_running()) poller_->wake();
 }

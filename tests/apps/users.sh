@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Programs of different users on one interface at once: one user has the port, the others lodge,
+# and take it when the first is gone.
+# shellcheck source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_product
+need_programs ibv_rc_pingpong ss timeout setpriv unshare ip
+[ "$(id -u)" = 0 ] || skip "only root can become other users"
+
+# A namespace of its own: nobody else has a port on its loopback interface.
+if [ "${SOFTHCA_USERS_INSIDE:-}" != 1 ]; then
+  unshare -n true 2>/dev/null || skip "no permission to make network namespaces"
+  rm -rf "$work"
+  export SOFTHCA_USERS_INSIDE=1
+  exec unshare -n bash "$0" "$@"
+fi
+ip link set dev lo up
+
+first=65534
+second=65533
+third=65532
+iterations=$([ "$full" = 1 ] && echo 20000 || echo 1000)
+
+# The product where every user can read it.
+product=$work/product
+mkdir -p "$product/lib"
+chmod 755 "$work" "$product" "$product/lib"
+cp "$softhca" "$product/"
+cp -a "$build"/lib/. "$product/lib/"
+chmod -R a+rX "$product"
+
+# as UID PROGRAM...: on the device, as that user and with nobody's privileges, in this process.
+as() {
+  local uid=$1
+  shift
+  exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --no-new-privs \
+    "$product/softhca" run -- "$@"
+}
+
+# begin_pair NAME SERVER_UID CLIENT_UID ITERATIONS: a pingpong on a new port; both ends run when this
+# returns. True unless the server never listened.
+begin_pair() {
+  local name=$1 server_uid=$2 client_uid=$3
+  local command=(ibv_rc_pingpong -g 0 -c -s 4096 -n "$4")
+  new_port
+  start_as "$server_uid" "$name-server" "${command[@]}" -p "$port"
+  if ! await 15 listening_or_gone "$name-server" "$port" || ! is_running "$name-server"; then
+    stop "$name-server"
+    flunk "$name: the server does not listen" "$work/$name-server.out" "$work/$name-server.err"
+    return 1
+  fi
+  start_as "$client_uid" "$name-client" "${command[@]}" -p "$port" 127.0.0.1
+}
+
+# start_as UID NAME PROGRAM...: like start, but the process that is noted is the program's own, so
+# that a signal reaches it.
+start_as() {
+  local uid=$1 name=$2
+  shift 2
+  as "$uid" "$@" >"$work/$name.out" 2>"$work/$name.err" </dev/null &
+  pid_of[$name]=$!
+}
+
+# ends NAME: waits for both ends of a pair, with a bound; true if both were right to the last byte.
+ends() {
+  local name=$1 side wrong=0 status
+  for side in client server; do
+    await "$limit" is_over "$name-$side" || stop "$name-$side" KILL
+    status=0
+    if [ -n "${pid_of[$name-$side]:-}" ]; then finish "$name-$side" || status=$?; else status=124; fi
+    if [ "$status" != 0 ] || ! grep -q ' iters in ' "$work/$name-$side.out" ||
+      grep -q 'invalid data' "$work/$name-$side.out" "$work/$name-$side.err"; then
+      flunk "$name: the $side ended with $status" "$work/$name-$side.out" "$work/$name-$side.err"
+      wrong=1
+    fi
+  done
+  return "$wrong"
+}
+is_over() { ! is_running "$1"; }
+
+# who_has: the uids that have UDP 4791 on 127.0.0.1.
+who_has() {
+  awk '$2 == "0100007F:12B7" { print $8 }' /proc/net/udp | sort -u | tr '\n' ' '
+}
+port_is_of() { [ "$(who_has)" = "$1 " ]; }
+
+# Two pairs of two users at once.
+if begin_pair one "$first" "$first" "$iterations" && begin_pair two "$second" "$second" "$iterations"; then
+  if ends one && ends two; then pass "two users at once, $iterations iterations each"; fi
+fi
+
+# A pair whose ends belong to two users.
+if begin_pair mixed "$first" "$second" "$iterations" && ends mixed; then
+  pass "a pair of two users, $iterations iterations"
+fi
+
+# The user who has the port is killed; the others go on. One of them has the port then.
+long=1000000000
+if begin_pair owner "$first" "$first" "$long" && await 15 port_is_of "$first" &&
+  begin_pair lodger "$second" "$second" "$((iterations * 20))" &&
+  begin_pair other "$third" "$second" "$((iterations * 20))"; then
+  sleep 0.1
+  stop owner-server KILL
+  stop owner-client KILL
+  if ends lodger && ends other; then pass "the port changes hands in the middle of traffic"; fi
+fi
+conclude
