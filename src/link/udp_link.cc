@@ -20,6 +20,7 @@ constexpr std::size_t kUdpBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
+constexpr int kBatchesOfOthers = 8;  // in one receive(), all of which was passed on
 // Some packets of others always land here while members come and go; this many are a pattern.
 constexpr std::uint32_t kForwardsBeforeRepair = 32;
 constexpr Duration kRepairEvery = seconds(1);
@@ -196,26 +197,25 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
   return count;
 }
 
+// A batch that was for others is followed by the next one: this process may be the only one to
+// which the packets of many come.
 std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
-  const std::size_t first = room_->used;
-  const std::size_t arrived =
-      room_->arena.receive(address.group.socket().fd(), first, std::min(out.size(), kUdpBatch));
-  room_->used += arrived;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < arrived; ++i) {
-    const os::Arrival& arrival = room_->arena.arrival(first + i);
-    if (arrival.truncated) {
-      tracer_.count(trace::Counter::PacketsMalformed);
-      continue;
+  for (int batch = 0; batch < kBatchesOfOthers && count == 0; ++batch) {
+    const std::size_t first = room_->used;
+    const std::size_t most = std::min(out.size(), kUdpBatch);
+    const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, most);
+    for (std::size_t i = 0; i < arrived; ++i) {
+      const os::Arrival& arrival = room_->arena.arrival(first + i);
+      if (arrival.truncated) {
+        tracer_.count(trace::Counter::PacketsMalformed);
+        continue;
+      }
+      const Frame frame = frame_of(address, arrival);
+      if (!belongs_elsewhere(address, frame)) out[count++] = frame;
     }
-    const Frame frame{.datagram = {.source = gid_of(arrival.source),
-                                   .destination = address.gid,
-                                   .source_port = arrival.source_port,
-                                   .destination_port = address.group.socket().port(),
-                                   .traffic_class = arrival.traffic_class,
-                                   .identification = hidden_identification(address.gid)},
-                      .bytes = arrival.bytes};
-    if (!belongs_elsewhere(address, frame)) out[count++] = frame;
+    if (count != 0) room_->used += arrived;
+    if (arrived < most || arrived == 0) break;
   }
   if (address.forwards >= kForwardsBeforeRepair && address.next_repair <= now) {
     address.group.repair();
@@ -223,6 +223,16 @@ std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time no
     address.next_repair = now + kRepairEvery;
   }
   return count;
+}
+
+Frame UdpLink::frame_of(Address& address, const os::Arrival& arrival) {
+  return {.datagram = {.source = gid_of(arrival.source),
+                       .destination = address.gid,
+                       .source_port = arrival.source_port,
+                       .destination_port = address.group.socket().port(),
+                       .traffic_class = arrival.traffic_class,
+                       .identification = hidden_identification(address.gid)},
+          .bytes = arrival.bytes};
 }
 
 // A packet that nobody takes stays here: it is this device that says why it is dropped.

@@ -70,6 +70,7 @@ class UdpLink final : public Link {
   std::size_t receive_mail(std::span<Frame> out, Time now);
   bool admits(std::uint32_t uid, Time now);
   bool believes(std::uint32_t uid, const wire::Gid& destination, Time now);
+  static Frame frame_of(Address& address, const os::Arrival& arrival);
   bool belongs_elsewhere(Address& address, const Frame& frame);
 
   local::QpnBlock& block_;

@@ -37,11 +37,11 @@ as() {
     "$product/softhca" run -- "$@"
 }
 
-# begin_pair NAME SERVER_UID CLIENT_UID ITERATIONS: a pingpong on a new port; both ends run when this
-# returns. True unless the server never listened.
+# begin_pair NAME SERVER_UID CLIENT_UID ITERATIONS [OPTION...]: a pingpong on a new port; both ends
+# run when this returns. True unless the server never listened.
 begin_pair() {
   local name=$1 server_uid=$2 client_uid=$3
-  local command=(ibv_rc_pingpong -g 0 -c -s 4096 -n "$4")
+  local command=(ibv_rc_pingpong -g 0 -c -s 4096 -n "$4" "${@:5}")
   new_port
   start_as "$server_uid" "$name-server" "${command[@]}" -p "$port"
   if ! await 15 listening_or_gone "$name-server" "$port" || ! is_running "$name-server"; then
@@ -85,8 +85,9 @@ who_has() {
 port_is_of() { [ "$(who_has)" = "$1 " ]; }
 
 # Two pairs of two users at once.
-if begin_pair one "$first" "$first" "$iterations" && begin_pair two "$second" "$second" "$iterations"; then
-  if ends one && ends two; then pass "two users at once, $iterations iterations each"; fi
+if begin_pair one "$first" "$first" "$iterations" &&
+  begin_pair two "$second" "$second" "$iterations"; then
+  ends one && ends two && pass "two users at once, $iterations iterations each" || true
 fi
 
 # A pair whose ends belong to two users.
@@ -94,14 +95,33 @@ if begin_pair mixed "$first" "$second" "$iterations" && ends mixed; then
   pass "a pair of two users, $iterations iterations"
 fi
 
-# The user who has the port is killed; the others go on. One of them has the port then.
-long=1000000000
-if begin_pair owner "$first" "$first" "$long" && await 15 port_is_of "$first" &&
-  begin_pair lodger "$second" "$second" "$((iterations * 20))" &&
-  begin_pair other "$third" "$second" "$((iterations * 20))"; then
-  sleep 0.1
-  stop owner-server KILL
-  stop owner-client KILL
-  if ends lodger && ends other; then pass "the port changes hands in the middle of traffic"; fi
+# The user who has the port is killed in the middle of traffic; the others go on, and one of them
+# has the port then. They sleep on events: eight spinning programs would wait for processors.
+endless=1000000000
+more=$((iterations * 10))
+is_moving() { [ "$(packets_of "$1")" -gt 100 ]; }
+packets_of() {
+  "$product/softhca" stat --json "${pid_of[$1]}" 2>/dev/null |
+    sed -n 's/.*"packets_received": *\([0-9]*\).*/\1/p' | head -n 1 | grep . || echo 0
+}
+port_has_passed() { ! port_is_of "$first " && [ -n "$(who_has)" ]; }
+if begin_pair owner "$first" "$first" "$endless" -e && await 15 port_is_of "$first" &&
+  begin_pair lodger "$second" "$second" "$more" -e &&
+  begin_pair other "$third" "$second" "$more" -e; then
+  for name in owner lodger other; do
+    await 15 is_moving "$name-client" || flunk "$name never began" "$work/$name-client.err"
+  done
+  {
+    stop owner-server KILL
+    stop owner-client KILL
+  } 2>/dev/null
+  if ! is_running lodger-client || ! is_running other-client; then
+    flunk "a pair ended before the port was given up"
+  elif ! await 15 port_has_passed; then
+    flunk "nobody took the port over"
+  else
+    pass "the port passed from $first to $(who_has)"
+  fi
+  ends lodger && ends other && pass "both pairs went on to the end, $more iterations" || true
 fi
 conclude
