@@ -104,7 +104,7 @@ packets_of() {
   "$product/softhca" stat --json "${pid_of[$1]}" 2>/dev/null |
     sed -n 's/.*"packets_received": *\([0-9]*\).*/\1/p' | head -n 1 | grep . || echo 0
 }
-port_has_passed() { ! port_is_of "$first " && [ -n "$(who_has)" ]; }
+port_has_passed() { ! port_is_of "$first" && [ -n "$(who_has)" ]; }
 if begin_pair owner "$first" "$first" "$endless" -e && await 15 port_is_of "$first" &&
   begin_pair lodger "$second" "$second" "$more" -e &&
   begin_pair other "$third" "$second" "$more" -e; then
