@@ -89,7 +89,9 @@ port_is_of() { [ "$(who_has)" = "$1 " ]; }
 at_once() {
   begin_pair one "$first" "$first" "$iterations" || return 0
   begin_pair two "$second" "$second" "$iterations" || return 0
-  ends one && ends two && pass "two users at once, $1, $iterations iterations each" || true
+  ends one || return 0
+  ends two || return 0
+  pass "two users at once, $1, $iterations iterations each"
 }
 at_once events
 if [ "$full" = 1 ]; then
@@ -131,7 +133,8 @@ change_hands() {
     if is_over "$name-client" || is_over "$name-server"; then early=1; fi
   done
   if [ "$early" = 0 ] && await 15 port_has_passed; then heir=$(who_has); fi
-  ends lodger && ends other || return 0
+  ends lodger || return 0
+  ends other || return 0
   [ "$early" = 0 ] || return 1
   if [ "$heir" = nobody ]; then
     flunk "nobody took the port over"
