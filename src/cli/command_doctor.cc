@@ -9,6 +9,7 @@
 #include "cli/library.h"
 #include "driver/live_device.h"
 #include "driver/published.h"
+#include "local/lodging.h"
 #include "os/environment.h"
 
 namespace softhca::cli {
@@ -35,7 +36,9 @@ std::vector<PortSocket> port_sockets() {
   const auto devices = driver::published_devices();
   std::vector<PortSocket> sockets;
   for (const os::UdpHolder& socket : found) {
-    PortSocket one{socket.address, socket.uid, socket.inode == 0, {}};
+    const bool lodging = socket.inode != 0 && socket.uid != os::own_uid() &&
+                         local::has_beacon(kRoceUdpPort, socket.address, socket.uid);
+    PortSocket one{socket.address, socket.uid, socket.inode == 0, {}, lodging};
     for (const os::Pid pid : socket.owners)
       one.owners.push_back(
           {pid, os::program_name(pid),

@@ -60,6 +60,11 @@ Finding socket_finding(const PortSocket& socket) {
     return problem(topic, fmt::format("held at {} by the kernel itself", socket.address),
                    "soft RoCE of the kernel or a tunnel holds it: rdma link delete NAME, or "
                    "modprobe -r rdma_rxe");
+  if (socket.lodging)
+    return ok(topic, fmt::format(
+                         "held at {} by SoftHCA of uid {}: programs of this user lodge there; what "
+                         "is for them, those of uid {} pass on",
+                         socket.address, socket.uid, socket.uid));
   if (socket.owners.empty())
     return problem(topic,
                    fmt::format("held at {} by a program of uid {} that this user may not see",

@@ -50,6 +50,7 @@ struct PortSocket {
   std::uint32_t uid{};
   bool kernel = false;  // a socket of the kernel's own
   std::vector<PortOwner> owners;
+  bool lodging = false;  // SoftHCA of another user has it: this user's programs would lodge there
 };
 
 // What the loader would do with one program.

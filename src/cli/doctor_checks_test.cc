@@ -61,6 +61,17 @@ TEST(DoctorChecks, APortSharedWithAStrangerIsAProblem) {
   EXPECT_EQ(problems(check_port({{"0.0.0.0", 0, false, {{1, "a", true}, {2, "b", false}}}})), 1u);
 }
 
+TEST(DoctorChecks, SaysThatThisUserWouldLodgeWithAnother) {
+  for (const std::vector<PortOwner>& seen :
+       {std::vector<PortOwner>{}, std::vector<PortOwner>{{43, "ib_send_lat", true}}}) {
+    const Findings found = check_port({{"192.0.2.1", 1001, false, seen, true}});
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].level, Level::Ok);
+    EXPECT_NE(found[0].text.find("192.0.2.1 by SoftHCA of uid 1001: programs of this user lodge"),
+              std::string::npos);
+  }
+}
+
 TEST(DoctorChecks, ADeviceThatIsDownIsAProblemOnlyIfNoneWorks) {
   const std::vector<os::Interface> interfaces = {interface_named("eth0", false),
                                                  interface_named("eth1", true)};

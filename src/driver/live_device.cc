@@ -37,7 +37,7 @@ struct LiveDevice::Inside {
   std::mutex lock;  // the device lock
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
-  std::vector<int> watched;
+  std::uint32_t watched = 0;  // the version of the descriptors that the thread listens to
 
   // Drives until there is nothing to do. REQUIRES: the lock is held.
   void drive_out(nic::Caller caller);
@@ -101,6 +101,7 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   } catch (const AssertionFailed&) {
   }
   stop_if_broken();
+  listen();
   return {.deadline = machine->engine().next_deadline(), .received = received != 0};
 }
 
@@ -114,16 +115,16 @@ void LiveDevice::Inside::stop_if_broken() {
 
 void LiveDevice::Inside::listen() {
   if (!machine->is_listening()) return;
-  const std::vector<int> fds = machine->udp().fds();
+  const std::uint32_t version = machine->udp().fds_version();
   if (!thread.is_running()) {
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
                   .drive = [this](std::span<const int> readable) { return serve(readable); }},
-                 fds);
-    watched = fds;
-  } else if (fds != watched) {
-    thread.watch(fds);
-    watched = fds;
+                 machine->udp().fds());
+    watched = version;
+  } else if (version != watched) {
+    thread.watch(machine->udp().fds());
+    watched = version;
   }
 }
 
@@ -198,6 +199,7 @@ bool LiveDevice::drive() {
   } catch (const AssertionFailed&) {
   }
   in.stop_if_broken();
+  if (in.thread.is_running()) in.listen();
   in.thread.on_poll(in.count(Counter::CqesWritten) == before, now);
   if (worked) in.thread.need_by(in.machine->engine().next_deadline());
   return worked;

@@ -27,9 +27,15 @@ void ServiceThread::stop() {
 void ServiceThread::watch(const std::vector<int>& fds) {
   {
     const std::lock_guard lock(fds_lock_);
-    for (const int fd : fds)
-      if (std::ranges::find(watched_, fd, &Watched::fd) == watched_.end() && poller_->watch(fd))
-        watched_.push_back({fd, false});
+    // A number may be that of another file now; one that is watched already stays so. The kernel
+    // forgets what is closed.
+    std::vector<Watched> watched;
+    for (const int fd : fds) {
+      const auto known = std::ranges::find(watched_, fd, &Watched::fd);
+      const bool is_new = static_cast<bool>(poller_->watch(fd));
+      watched.push_back({fd, !is_new && known != watched_.end() && known->armed});
+    }
+    watched_ = std::move(watched);
   }
   if (thread_.is_running()) poller_->wake();
 }

@@ -20,6 +20,7 @@ constexpr std::size_t kUdpBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
+constexpr int kBatchesOfOthers = 8;  // in one receive(), all of which was passed on
 // Some packets of others always land here while members come and go; this many are a pattern.
 constexpr std::uint32_t kForwardsBeforeRepair = 32;
 constexpr Duration kRepairEvery = seconds(1);
@@ -49,7 +50,7 @@ struct UdpLink::Address {
   Address(const wire::Gid& gid, local::PortGroup group) : gid(gid), group(std::move(group)) {}
 
   os::UdpSocket* sender(std::uint16_t port) {
-    if (port == group.socket().port()) return &group.socket();
+    if (group.socket().is_open() && port == group.socket().port()) return &group.socket();
     for (os::UdpSocket& socket : senders)
       if (socket.is_open() && socket.port() == port) return &socket;
     return nullptr;
@@ -90,6 +91,7 @@ Result<void, local::PortFailure> UdpLink::open(const wire::Gid& address) {
   if (!group) return group.error();
   if (!room_) room_ = std::make_unique<Room>();
   addresses_.push_back(std::make_unique<Address>(address, std::move(*group)));
+  ++fds_version_;
   look_everywhere_ = true;
   return {};
 }
@@ -116,18 +118,20 @@ std::uint16_t UdpLink::source_port_for(const wire::Gid& address, wire::Qpn qpn) 
   if (socket.is_open()) return socket.port();
   // Other processes of this host hold ports too, so each looks in an order of its own.
   Prng order(std::uint64_t{block_.number()} << 32 | place);
-  for (std::uint64_t i = 0; i < kSourcePortAttempts; ++i) {
-    const auto port =
-        static_cast<std::uint16_t>(kFirstSourcePort | (order.next() & kSourcePortMask));
+  const auto open_at = [&](std::uint16_t port) {
     auto opened = os::UdpSocket::open({.address = address_of(address),
                                        .port = port,
                                        .interface_index = block_.domain().interface_index},
                                       os::UdpUse::SendOnly);
-    if (!opened) continue;
-    socket = std::move(*opened);
-    return port;
-  }
-  return found->group.socket().port();
+    if (opened) socket = std::move(*opened);
+    return static_cast<bool>(opened);
+  };
+  for (std::uint64_t i = 0; i < kSourcePortAttempts; ++i)
+    if (open_at(static_cast<std::uint16_t>(kFirstSourcePort | (order.next() & kSourcePortMask))))
+      return socket.port();
+  // The port that all share; a lodger has it not yet, and takes any.
+  if (found->group.is_lodging() && open_at(0)) return socket.port();
+  return block_.domain().port;
 }
 
 std::size_t UdpLink::send(std::span<const Frame> frames, Time) {
@@ -174,42 +178,46 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
   const bool everywhere = look_everywhere_ || ++calls_ % kIdleEvery == 0;
   look_everywhere_ = false;
   std::size_t count = 0;
+  bool expects_mail = everywhere || mail_calls_ > 0;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     Address& address = *addresses_[(turn_ + i) % addresses_.size()];
+    if (address.group.take_if_free(now, everywhere)) ++fds_version_;
     if (!address.active && !everywhere && !address.expected) continue;
     address.expected = false;
-    count += receive_udp(address, out.subspan(count), now);
+    if (address.group.is_lodging())
+      expects_mail = true;
+    else
+      count += receive_udp(address, out.subspan(count), now);
   }
   ++turn_;
-  if (everywhere || mail_calls_ > 0) {
+  if (expects_mail) {
     if (mail_calls_ > 0) --mail_calls_;
-    count += receive_mail(out.subspan(count));
+    count += receive_mail(out.subspan(count), now);
   }
   // What found no room is looked for again, wherever it is.
   if (everywhere && (count == out.size() || room_->used == kSlots)) look_everywhere_ = true;
   return count;
 }
 
+// A batch that was for others is followed by the next one: this process may be the only one to
+// which the packets of many come.
 std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
-  const std::size_t first = room_->used;
-  const std::size_t arrived =
-      room_->arena.receive(address.group.socket().fd(), first, std::min(out.size(), kUdpBatch));
-  room_->used += arrived;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < arrived; ++i) {
-    const os::Arrival& arrival = room_->arena.arrival(first + i);
-    if (arrival.truncated) {
-      tracer_.count(trace::Counter::PacketsMalformed);
-      continue;
+  for (int batch = 0; batch < kBatchesOfOthers && count == 0; ++batch) {
+    const std::size_t first = room_->used;
+    const std::size_t most = std::min(out.size(), kUdpBatch);
+    const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, most);
+    for (std::size_t i = 0; i < arrived; ++i) {
+      const os::Arrival& arrival = room_->arena.arrival(first + i);
+      if (arrival.truncated) {
+        tracer_.count(trace::Counter::PacketsMalformed);
+        continue;
+      }
+      const Frame frame = frame_of(address, arrival);
+      if (!belongs_elsewhere(address, frame)) out[count++] = frame;
     }
-    const Frame frame{.datagram = {.source = gid_of(arrival.source),
-                                   .destination = address.gid,
-                                   .source_port = arrival.source_port,
-                                   .destination_port = address.group.socket().port(),
-                                   .traffic_class = arrival.traffic_class,
-                                   .identification = hidden_identification(address.gid)},
-                      .bytes = arrival.bytes};
-    if (!belongs_elsewhere(address, frame)) out[count++] = frame;
+    if (count != 0) room_->used += arrived;
+    if (arrived < most || arrived == 0) break;
   }
   if (address.forwards >= kForwardsBeforeRepair && address.next_repair <= now) {
     address.group.repair();
@@ -217,6 +225,16 @@ std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time no
     address.next_repair = now + kRepairEvery;
   }
   return count;
+}
+
+Frame UdpLink::frame_of(Address& address, const os::Arrival& arrival) {
+  return {.datagram = {.source = gid_of(arrival.source),
+                       .destination = address.gid,
+                       .source_port = arrival.source_port,
+                       .destination_port = address.group.socket().port(),
+                       .traffic_class = arrival.traffic_class,
+                       .identification = hidden_identification(address.gid)},
+          .bytes = arrival.bytes};
 }
 
 // A packet that nobody takes stays here: it is this device that says why it is dropped.
@@ -249,15 +267,20 @@ bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
 }
 
 // Mail is for this device whatever its QPN, and is never passed on: nothing can go in a circle.
-std::size_t UdpLink::receive_mail(std::span<Frame> out) {
+std::size_t UdpLink::receive_mail(std::span<Frame> out, Time now) {
   const std::size_t first = room_->used;
   const std::size_t arrived =
-      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kUdpBatch));
+      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kUdpBatch),
+                               [this, now](std::uint32_t uid) { return admits(uid, now); });
   room_->used += arrived;
   if (arrived != 0) mail_calls_ = kMailBusyFor;
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
-    const auto mail = local::accept_mail(room_->arena.arrival(first + i));
+    const auto mail =
+        local::accept_mail(room_->arena.arrival(first + i),
+                           [this, now](std::uint32_t uid, const os::IpAddress& destination) {
+                             return believes(uid, gid_of(destination), now);
+                           });
     if (!mail) {
       tracer_.count(trace::Counter::PacketsDropped);
       continue;
@@ -282,20 +305,43 @@ std::size_t UdpLink::receive_mail(std::span<Frame> out) {
 void UdpLink::expect(std::span<const int> readable) {
   for (const int fd : readable) {
     if (fd == block_.mailbox().fd()) mail_calls_ = std::max(mail_calls_, 1u);
-    for (const auto& address : addresses_)
-      if (address->group.socket().fd() == fd) address->expected = true;
+    for (const auto& address : addresses_) {
+      if (address->group.fd() != fd) continue;
+      address->expected = true;
+      look_everywhere_ |= address->group.is_lodging();  // the port's holder is gone
+    }
   }
+}
+
+bool UdpLink::admits(std::uint32_t uid, Time now) {
+  if (uid == os::own_uid()) return true;
+  return std::ranges::any_of(
+      addresses_, [&](const auto& address) { return address->group.believes(uid, now); });
+}
+
+// Of another user, only mail for an address that is ours and whose port he has.
+bool UdpLink::believes(std::uint32_t uid, const wire::Gid& destination, Time now) {
+  Address* const address = find(destination);
+  return address != nullptr && address->group.believes(uid, now);
+}
+
+Time UdpLink::next_arrival() const {
+  Time next = Time::never();
+  for (const auto& address : addresses_) next = earlier(next, address->group.next_try());
+  return next;
 }
 
 std::vector<int> UdpLink::fds() const {
   std::vector<int> all{block_.mailbox().fd()};
-  for (const auto& address : addresses_) all.push_back(address->group.socket().fd());
+  for (const auto& address : addresses_)
+    if (const int fd = address->group.fd(); fd >= 0) all.push_back(fd);
   return all;
 }
 
 void UdpLink::abandon() {
   for (const auto& address : addresses_) address->group.abandon();
   addresses_.clear();
+  ++fds_version_;
 }
 
 }  // namespace softhca::link

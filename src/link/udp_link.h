@@ -4,6 +4,9 @@
 // spread queue pairs over paths; the port is part of what the ICRC covers, so ask source_port_for()
 // before the packet is made. Packets for QPNs of other processes that land here are forwarded.
 //
+// Where another user has the port, this link lodges there: what is for it comes by mail from him,
+// until he is gone and the port is taken (local/lodging.h).
+//
 // Looks at every socket only now and then: an empty receive() costs one system call for each
 // address that is active. IPv4 frames arrive with a hidden identification.
 //
@@ -42,7 +45,7 @@ class UdpLink final : public Link {
 
   std::size_t send(std::span<const Frame> frames, Time now) override;
   std::size_t receive(std::span<Frame> out, Time now) override;
-  Time next_arrival() const override { return Time::never(); }
+  Time next_arrival() const override;  // when to look whether a port is free
 
   // The next receive() looks at every socket, or besides the active ones at those that the poller
   // found readable.
@@ -52,8 +55,10 @@ class UdpLink final : public Link {
   // Passes a frame to the process of this host that has the block. False: nobody has it.
   bool forward(std::uint32_t to_block, const Frame& frame);
 
-  // What a poller watches: the mailbox, then the socket of each open address.
+  // What a poller watches: the mailbox, then what each open address has.
   std::vector<int> fds() const;
+  // Another number when fds() has changed, even if a new one has the number of an old one.
+  std::uint32_t fds_version() const { return fds_version_; }
 
   // In the child of a fork: closes everything, leaves nothing.
   void abandon();
@@ -64,7 +69,10 @@ class UdpLink final : public Link {
   Address* find(const wire::Gid& gid) const;
   std::size_t send_run(std::span<const Frame> frames);
   std::size_t receive_udp(Address& address, std::span<Frame> out, Time now);
-  std::size_t receive_mail(std::span<Frame> out);
+  std::size_t receive_mail(std::span<Frame> out, Time now);
+  bool admits(std::uint32_t uid, Time now);
+  bool believes(std::uint32_t uid, const wire::Gid& destination, Time now);
+  static Frame frame_of(Address& address, const os::Arrival& arrival);
   bool belongs_elsewhere(Address& address, const Frame& frame);
 
   local::QpnBlock& block_;
@@ -72,6 +80,7 @@ class UdpLink final : public Link {
   bool steering_;
   std::vector<std::unique_ptr<Address>> addresses_;
   std::unique_ptr<Room> room_;  // null until the first address is opened
+  std::uint32_t fds_version_ = 0;
   bool look_everywhere_ = false;
   std::uint32_t calls_ = 0;       // of receive(); says when to look at the idle sockets
   std::uint32_t mail_calls_ = 0;  // for how many more calls the mailbox counts as active

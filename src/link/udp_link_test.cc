@@ -1,6 +1,11 @@
 #include "link/udp_link.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -43,7 +48,7 @@ class Party {
     std::array<Frame, 8> out;
     for (;;) {
       link.expect_any();
-      const std::size_t n = link.receive(out, Time{});
+      const std::size_t n = link.receive(out, now);
       if (n == 0) return all;
       for (std::size_t i = 0; i < n; ++i) {
         all.emplace_back(out[i].bytes.begin(), out[i].bytes.end());
@@ -53,6 +58,7 @@ class Party {
   }
 
   wire::Datagram last;
+  Time now{};
 
  private:
   std::array<std::uint64_t, trace::kCounterCount> cells_{};
@@ -63,12 +69,97 @@ class Party {
   UdpLink link;
 };
 
+// A process of another user with a link of its own. It answers questions: 'd' drain, which passes
+// on what is for others, 'm' mail to the block of its parent.
+class Stranger {
+ public:
+  struct Answer {
+    std::uint32_t block{};
+    std::uint32_t drained{};
+    bool open{};
+    bool mailed{};
+  };
+  // REQUIRES: the parent has no socket yet, which the child would keep.
+  Stranger(const local::Domain& domain, uid_t uid, std::uint64_t seed) {
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends[0]);
+      if (setresuid(uid, uid, uid) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0)
+        live(ends[1], domain, seed);
+      _exit(0);
+    }
+    close(ends[1]);
+    fd_ = ends[0];
+    answer_ = hear();
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+  ~Stranger() { end(); }
+
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+    close(fd_);
+  }
+  std::uint32_t block() const { return answer_.block; }
+  bool open() const { return answer_.open; }
+  std::uint32_t drain() const { return ask('d', 0, kV4).drained; }
+  bool mail(std::uint32_t to_block, const wire::Gid& destination) const {
+    return ask('m', to_block, destination).mailed;
+  }
+
+ private:
+  struct Question {
+    char what{};
+    std::uint32_t block{};
+    wire::Gid gid;
+  };
+  Answer hear() const {
+    Answer answer;
+    EXPECT_EQ(read(fd_, &answer, sizeof answer), ssize_t{sizeof answer});
+    return answer;
+  }
+  Answer ask(char what, std::uint32_t block, const wire::Gid& gid) const {
+    const Question question{what, block, gid};
+    EXPECT_EQ(write(fd_, &question, sizeof question), ssize_t{sizeof question});
+    return hear();
+  }
+  static void live(int fd, const local::Domain& domain, std::uint64_t seed);
+
+  pid_t pid_ = 0;
+  int fd_ = -1;
+  Answer answer_;
+};
+
 // Room for a BTH; the destination QPN is where it belongs.
 std::array<std::byte, 24> packet_for(std::uint32_t qpn, std::uint8_t mark = 0) {
   std::array<std::byte, 24> bytes{};
   store_be(bytes, 4, qpn);
   bytes[23] = std::byte{mark};
   return bytes;
+}
+
+void Stranger::live(int fd, const local::Domain& domain, std::uint64_t seed) {
+  Party party(domain, seed);
+  Answer answer{.block = party.block(), .drained = 0, .open = false, .mailed = false};
+  answer.open = static_cast<bool>(party.link.open(kV4));
+  while (write(fd, &answer, sizeof answer) == sizeof answer) {
+    Question question;
+    if (read(fd, &question, sizeof question) != sizeof question) return;
+    party.now = party.now + seconds(1);
+    if (question.what == 'd') answer.drained = static_cast<std::uint32_t>(party.drain().size());
+    if (question.what == 'm') {
+      const auto bytes = packet_for(question.block << local::kQpnBlockShift | 1);
+      answer.mailed =
+          party.link.forward(question.block, {.datagram = {.source = kV4,
+                                                           .destination = question.gid,
+                                                           .destination_port = domain.port},
+                                              .bytes = bytes});
+    }
+  }
 }
 
 class UdpLinkTest : public ::testing::Test {
@@ -316,6 +407,110 @@ TEST_F(UdpLinkTest, GoesOnLookingEverywhereWhileThereIsMoreThanFits) {
   std::array<Frame, 1> out;
   a->link.expect_any();
   for (int i = 0; i < 5; ++i) EXPECT_EQ(a->link.receive(out, Time{}), 1u);
+}
+
+constexpr const char* kOnlyRoot = "only root can become somebody else";
+constexpr uid_t kHolder = 65534;
+constexpr uid_t kThird = 65533;
+
+TEST_F(UdpLinkTest, LodgesWithAnotherUserAndGetsItsPacketsByMail) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  const Stranger holder(domain_, kHolder, 11);
+  ASSERT_TRUE(holder.open());
+  auto a = party();
+  auto b = party();
+  EXPECT_EQ(os::bound_udp_sockets({kV4.bytes}, domain_.port)->size(), 1u);
+  EXPECT_EQ(a->link.fds().size(), 2u);  // the mailbox, and the end of the holder
+  const auto bytes = packet_for(b->qpn(3), 0x77);
+  const Frame sent = frame(*a, bytes);
+  EXPECT_GE(sent.datagram.source_port, 0xc000);
+  for (int i = 0; i < 40; ++i) ASSERT_EQ(a->link.send({&sent, 1}, Time{}), 1u);
+  EXPECT_EQ(holder.drain(), 0u);  // nothing of it is for the holder
+  const auto arrived = b->drain();
+  ASSERT_EQ(arrived.size(), 40u);
+  EXPECT_TRUE(std::ranges::equal(arrived[0], bytes));
+  EXPECT_EQ(b->last.source, kV4);
+  EXPECT_EQ(b->last.destination, kV4);
+  EXPECT_EQ(b->last.source_port, sent.datagram.source_port);
+  EXPECT_EQ(b->last.destination_port, domain_.port);
+  EXPECT_EQ(b->count(Counter::PacketsForwardedIn), 40u);
+  EXPECT_TRUE(a->drain().empty());
+
+  // And from the lodger to the holder.
+  const auto back = packet_for(holder.block() << local::kQpnBlockShift);
+  const Frame reply = frame(*a, back);
+  ASSERT_EQ(a->link.send({&reply, 1}, Time{}), 1u);
+  EXPECT_EQ(holder.drain(), 1u);
+}
+
+TEST_F(UdpLinkTest, BelievesTheHolderForThisAddressAndNoOtherUser) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  const Stranger holder(domain_, kHolder, 11);
+  const Stranger third(domain_, kThird, 12);
+  ASSERT_TRUE(holder.open() && third.open());
+  auto a = party();
+  ASSERT_TRUE(holder.mail(a->block(), kV4));
+  EXPECT_EQ(a->drain().size(), 1u);
+  third.mail(a->block(), kV4);
+  EXPECT_TRUE(a->drain().empty());
+  // An address that is not open here, though it is one of this host.
+  ASSERT_TRUE(holder.mail(a->block(), wire::Gid::of_ipv4({127, 0, 0, 2})));
+  ASSERT_TRUE(holder.mail(a->block(), kV6));
+  EXPECT_TRUE(a->drain().empty());
+  EXPECT_EQ(a->count(Counter::PacketsDropped), 2u);
+  EXPECT_EQ(a->count(Counter::PacketsForwardedIn), 1u);
+}
+
+TEST_F(UdpLinkTest, AMemberBelievesNoOtherUser) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  auto a = party();  // outlives the stranger, who is forked with a copy of its socket
+  const Stranger lodger(domain_, kThird, 12);
+  ASSERT_TRUE(lodger.open());
+  lodger.mail(a->block(), kV4);
+  EXPECT_TRUE(a->drain().empty());
+  EXPECT_EQ(a->count(Counter::PacketsForwardedIn), 0u);
+}
+
+TEST_F(UdpLinkTest, TakesThePortWhenItsHolderIsKilled) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  Stranger holder(domain_, kHolder, 11);
+  const Stranger third(domain_, kThird, 12);
+  ASSERT_TRUE(holder.open() && third.open());
+  auto a = party();
+  a->drain();
+  EXPECT_EQ(a->link.next_arrival(), Time{} + local::Lodging::kFirstPause);
+  const std::uint32_t version = a->link.fds_version();
+  const auto bytes = packet_for(a->qpn(1));
+  const Frame one = frame(*a, bytes);
+
+  holder.end();
+  EXPECT_EQ(third.drain(), 0u);  // takes the port
+  a->drain();                    // finds out who has it now
+  EXPECT_GT(a->link.fds_version(), version);
+  ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  third.drain();
+  EXPECT_EQ(a->drain().size(), 1u);
+  EXPECT_EQ(a->count(Counter::PacketsForwardedIn), 1u);
+}
+
+TEST_F(UdpLinkTest, GoesOnAloneWhenNobodyElseIsLeft) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  Stranger holder(domain_, kHolder, 11);
+  ASSERT_TRUE(holder.open());
+  auto a = party();
+  a->drain();
+  const auto bytes = packet_for(a->qpn(1));
+  const Frame one = frame(*a, bytes);
+  holder.end();
+  // Without a look at anything but the time.
+  std::array<Frame, 4> out;
+  EXPECT_EQ(a->link.receive(out, Time{}), 0u);
+  EXPECT_EQ(a->link.receive(out, a->link.next_arrival()), 0u);
+  EXPECT_EQ(a->link.next_arrival(), Time::never());
+  ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+  EXPECT_EQ(a->drain().size(), 1u);
+  EXPECT_EQ(a->count(Counter::PacketsForwardedIn), 0u);
+  EXPECT_EQ(a->link.fds().size(), 2u);
 }
 
 }  // namespace

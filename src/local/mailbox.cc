@@ -64,9 +64,15 @@ os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const Ma
                              udp_payload);
 }
 
-std::optional<Mail> accept_mail(const os::Arrival& arrival) {
-  if (arrival.uid != os::own_uid() || arrival.truncated) return std::nullopt;
-  return parse_mail(arrival.bytes);
+bool believe_nobody(std::uint32_t, const os::IpAddress&) { return false; }
+
+std::optional<Mail> accept_mail(const os::Arrival& arrival, const Belief& believes) {
+  if (!arrival.uid || arrival.truncated) return std::nullopt;
+  const auto mail = parse_mail(arrival.bytes);
+  if (!mail || *arrival.uid == os::own_uid()) return mail;
+  if (mail->udp_payload.empty() || !believes(*arrival.uid, mail->head.destination))
+    return std::nullopt;
+  return mail;
 }
 
 }  // namespace softhca::local

@@ -83,6 +83,30 @@ TEST(Mailbox, RefusesMailFromAnotherUser) {
   EXPECT_FALSE(accept_mail(arrival));
 }
 
+TEST(Mailbox, BelievesAnotherUserForAnAddressButNeverAboutSteering) {
+  const auto head = emit_mail_head(some_head());
+  std::vector<std::byte> whole(head.begin(), head.end());
+  whole.resize(whole.size() + 20);
+  const std::uint32_t holder = os::own_uid() + 1;
+  const Belief believes = [&](std::uint32_t uid, const os::IpAddress& destination) {
+    return uid == holder && destination == some_head().destination;
+  };
+  os::Arrival arrival{.bytes = whole, .source = {}, .uid = holder};
+  const auto mail = accept_mail(arrival, believes);
+  ASSERT_TRUE(mail);
+  EXPECT_EQ(mail->head, some_head());
+  arrival.bytes = head;  // no payload
+  EXPECT_FALSE(accept_mail(arrival, believes));
+  arrival.bytes = whole;
+  arrival.uid = holder + 1;
+  EXPECT_FALSE(accept_mail(arrival, believes));
+  arrival.uid = holder;
+  auto elsewhere = some_head();
+  std::swap(elsewhere.source, elsewhere.destination);
+  std::ranges::copy(emit_mail_head(elsewhere), whole.begin());
+  EXPECT_FALSE(accept_mail(arrival, believes));
+}
+
 TEST(Mailbox, SurvivesArbitraryBytes) {
   Prng prng(7);
   const auto head = emit_mail_head(some_head());

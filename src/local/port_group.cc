@@ -19,13 +19,18 @@ constexpr std::uint32_t kRecordMagic = 0x53'48'50'31;
 constexpr int kLockAttempts = 1000;
 constexpr Duration kLockPause = milliseconds(1);
 constexpr int kOrderAttempts = 8;
+// While a port changes hands, nobody can tell whose it is.
+constexpr int kHolderAttempts = 5;
+constexpr Duration kHolderPause = milliseconds(2);
+// At Lodging::kLastPause this is a second: then a lodger does without order.
+constexpr int kLockedOutAtMost = 20;
 // The destination QPN is the low 24 bits of the second word of a packet.
 constexpr std::uint32_t kQpnWord = 4;
 constexpr std::uint32_t kBlockMask = kQpnBlocks - 1;
 
-// "softhca/1/KIND/PORT/ADDRESS/UID": one port, one address, one user.
-std::string group_name(const char* kind, const PortGroup::Seat& seat) {
-  return std::string("softhca/1/") + kind + "/" + std::to_string(seat.domain.port) + "/" +
+// One port, one address, one user.
+std::string lock_name(const PortGroup::Seat& seat) {
+  return "softhca/1/lock/" + std::to_string(seat.domain.port) + "/" +
          std::to_string(seat.domain.interface_index) + "/" + os::address_text(seat.address) + "/" +
          std::to_string(os::own_uid());
 }
@@ -36,7 +41,7 @@ bool wants_steering(const PortGroup::Seat& seat) {
 
 // Held while one joins or leaves; gone with its holder. Nothing if somebody keeps it too long.
 std::optional<os::HostName> lock_group(const PortGroup::Seat& seat, int attempts) {
-  const std::string name = group_name("lock", seat);
+  const std::string name = lock_name(seat);
   for (int i = 0; i < attempts; ++i) {
     auto lock = os::HostName::take(name);
     if (lock) return std::move(*lock);
@@ -73,20 +78,43 @@ PortFailure explain(const PortGroup::Seat& seat, const os::SystemError& error) {
 
 Result<PortGroup, PortFailure> PortGroup::join(const Seat& seat) {
   PortGroup group(seat);
-  if (wants_steering(seat)) {
-    const auto lock = lock_group(seat, kLockAttempts);
-    if (lock) {
-      const auto bound = group.bind_in_order();
-      if (!bound) return bound.error();
-      return group;
-    }
+  for (int attempt = 1;; ++attempt) {
+    const auto bound = group.bind();
+    if (bound) return group;
+    if (bound.error().reason != trace::ReasonId::UdpPortTaken) return bound.error();
+    group.lodging_ = Lodging::begin(seat.domain, seat.address);
+    if (group.lodging_) return group;
+    if (attempt == kHolderAttempts) return bound.error();
+    os::pause_for(kHolderPause);
   }
-  const auto bound = group.bind_socket();
-  if (!bound) return bound.error();
-  return group;
+}
+
+Result<void, PortFailure> PortGroup::bind() {
+  if (wants_steering(seat_))
+    if (const auto lock = lock_group(seat_, kLockAttempts)) return bind_in_order();
+  return bind_socket();
 }
 
 PortGroup::~PortGroup() { leave(); }
+
+bool PortGroup::take_if_free(Time now, bool look) {
+  if (!lodging_) return false;
+  const bool ended = look && lodging_->notice_end(now);
+  if (now < lodging_->next_try()) return ended;
+  if (!take_port()) return lodging_->tried(now) || ended;
+  lodging_.reset();
+  return true;
+}
+
+// One look at the port before the order is found out, which is much work. It is under the lock,
+// as everything that changes the order; a neighbour that has the lock will not have it for long.
+bool PortGroup::take_port() {
+  if (!wants_steering(seat_)) return static_cast<bool>(bind_socket());
+  const auto lock = lock_group(seat_, 1);
+  if (!lock && ++locked_out_ < kLockedOutAtMost) return false;
+  if (!bind_socket()) return false;
+  return !lock || bind_in_order();
+}
 
 // It does not steer for the time after: until its socket is closed, that would lead here what is
 // for the member that moves into its place.
@@ -119,7 +147,7 @@ Result<void, PortFailure> PortGroup::bind_socket() {
 // REQUIRES: the group is locked. A member that dies just while this one binds would make its place
 // a guess; then it binds again.
 Result<void, PortFailure> PortGroup::bind_in_order() {
-  const bool has_table = find_table();
+  const bool has_table = table_.is_open() || find_table();
   for (int attempt = 0; attempt < kOrderAttempts; ++attempt) {
     socket_.close();
     const auto before = live_sockets(seat_);
@@ -154,6 +182,7 @@ void PortGroup::repair() {
 }
 
 void PortGroup::abandon() {
+  lodging_.reset();
   table_ = {};
   beacon_.release();
   socket_.close();
@@ -162,7 +191,7 @@ void PortGroup::abandon() {
 
 // Any member's beacon leads to the table; the first member makes it.
 bool PortGroup::find_table() {
-  const std::string prefix = group_name("port", seat_) + "/";
+  const std::string prefix = beacon_prefix(seat_.domain, seat_.address, os::own_uid());
   for (const std::string& name : os::host_names(prefix)) {
     unsigned pid = 0;
     int fd = -1;

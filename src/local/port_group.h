@@ -1,19 +1,24 @@
-// PortGroup: how the processes of one user share one UDP port on one address.
+// PortGroup: how the processes of this host share one UDP port on one address.
 //
-// All bind it (SO_REUSEPORT), and a small program in the kernel picks the socket by the block of
-// the destination QPN. The program needs the order of the sockets; the members keep it in a table
-// that each can reach without the help of the others, even of a stopped one. Joiners and leavers
-// exclude each other by binding a name. Where any of that is not available (other pid namespace,
-// no procfs) nothing is steered, the kernel picks by hash, and the process that gets a packet
-// forwards it (local/mailbox.h): steering is speed, forwarding is correctness.
+// Those of one user all bind it (SO_REUSEPORT), and a small program in the kernel picks the socket
+// by the block of the destination QPN. The program needs the order of the sockets; the members keep
+// it in a table that each can reach without the help of the others, even of a stopped one. Joiners
+// and leavers exclude each other by binding a name. Where any of that is not available (other pid
+// namespace, no procfs) nothing is steered, the kernel picks by hash, and the process that gets a
+// packet forwards it (local/mailbox.h): steering is speed, forwarding is correctness.
+//
+// Those of other users lodge (local/lodging.h): they have no socket here until the port is free.
 //
 // Threads  owned by the device's owner
-// See also ARCHITECTURE.md, "One port, many processes"
+// See also ARCHITECTURE.md, "One port, many processes" and "One port, many users"
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
+#include "local/lodging.h"
 #include "local/port_table.h"
 #include "local/qpn_block.h"
 #include "os/host_name.h"
@@ -39,6 +44,7 @@ class PortGroup {
     bool steering = true;  // false: leave it to the kernel's hash
   };
 
+  // A member, or a lodger if SoftHCA of another user has the port.
   static Result<PortGroup, PortFailure> join(const Seat& seat);
   PortGroup(PortGroup&&) = default;
   PortGroup& operator=(PortGroup&&) = delete;
@@ -53,6 +59,19 @@ class PortGroup {
   // Closes everything without leaving: in the child of a fork, the parent is still a member.
   void abandon();
 
+  // A lodger has no socket. It takes the port as soon as it is free, if called often enough.
+  bool is_lodging() const { return lodging_.has_value(); }
+  // Tries to take the port, if it is time; `look`: also looks whether the holder has ended. True
+  // if fd() is another one now.
+  bool take_if_free(Time now, bool look);
+  // When to call take_if_free() although nothing happens; never() for a member.
+  Time next_try() const { return lodging_ ? lodging_->next_try() : Time::never(); }
+  // Whether mail of this user, not our own one, is believed for this address.
+  bool believes(std::uint32_t uid, Time now) { return lodging_ && lodging_->is_holder(uid, now); }
+
+  // What is readable when there is something to do: the socket, a lodger's watch, or -1.
+  int fd() const { return lodging_ ? lodging_->fd() : socket_.fd(); }
+
   os::UdpSocket& socket() { return socket_; }
   const Seat& seat() const { return seat_; }
   // True iff packets for this block are steered to this socket, as far as this member knows.
@@ -60,6 +79,8 @@ class PortGroup {
 
  private:
   explicit PortGroup(const Seat& seat) : seat_(seat) {}
+  Result<void, PortFailure> bind();
+  bool take_port();
   Result<void, PortFailure> bind_socket();
   Result<void, PortFailure> bind_in_order();
   bool find_table();
@@ -71,8 +92,10 @@ class PortGroup {
   Seat seat_;
   os::UdpSocket socket_;
   os::PeerTable table_;  // not open: nothing is steered by this member
-  os::HostName beacon_;  // its name tells others where the table is
+  os::HostName beacon_;  // its name tells others where the table is, and that we are SoftHCA
   bool steered_ = false;
+  std::optional<Lodging> lodging_;
+  int locked_out_ = 0;  // tries to take the port while a neighbour kept the lock
 };
 
 }  // namespace softhca::local

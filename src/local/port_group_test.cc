@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "os/bound_sockets.h"
 #include "os/datagram_arena.h"
 
 namespace softhca::local {
@@ -32,10 +34,12 @@ struct Tally {
   std::uint32_t wrong = 0;  // packets for others
   bool steered = false;
   bool joined = false;
+  bool lodging = false;
 };
 
 // Counts what has arrived. Loopback delivers before the sender's call returns.
 void drain(PortGroup& group, Tally& tally) {
+  if (group.is_lodging()) return;
   os::DatagramArena arena(64, 128);
   while (const std::size_t n = arena.receive(group.socket().fd(), 0, 64))
     for (std::size_t i = 0; i < n; ++i) {
@@ -44,22 +48,25 @@ void drain(PortGroup& group, Tally& tally) {
     }
 }
 
-// Another process of this user that joins and then answers questions: 't' tally, 'r' repair and
-// tally, 'q' leave and end.
+// Another process that joins and then answers questions: 't' tally, 'r' repair and tally, 'n' look
+// whether the port is free now and tally, 'q' leave and end.
 class Member {
  public:
-  Member(const Domain& domain, std::uint64_t seed, bool steering = true) {
+  Member(const Domain& domain, std::uint64_t seed, bool steering = true, uid_t uid = getuid()) {
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) return;
     pid_ = fork();
     if (pid_ == 0) {
       close(ends[0]);
+      // Who becomes another user is hidden from its neighbours until it says otherwise.
+      if (uid != getuid() && (setresuid(uid, uid, uid) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0))
+        _exit(1);
       live(ends[1], domain, seed, steering);
       _exit(0);
     }
     close(ends[1]);
     fd_ = ends[0];
-    tally_ = receive();
+    tally_ = hear();
   }
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
@@ -82,9 +89,15 @@ class Member {
     waitpid(std::exchange(pid_, 0), nullptr, 0);
     close(fd_);
   }
-  Tally ask(char question) {
-    EXPECT_EQ(write(fd_, &question, 1), 1);
-    return receive();
+  void say(char question) const { EXPECT_EQ(write(fd_, &question, 1), 1); }
+  Tally hear() const {
+    Tally tally;
+    EXPECT_EQ(read(fd_, &tally, sizeof tally), ssize_t{sizeof tally});
+    return tally;
+  }
+  Tally ask(char question) const {
+    say(question);
+    return hear();
   }
   std::uint32_t block() const { return tally_.block; }
   bool joined() const { return tally_.joined; }
@@ -99,19 +112,17 @@ class Member {
         {.address = kLoopback, .domain = domain, .block = block->number(), .steering = steering});
     tally.joined = static_cast<bool>(group);
     char question = 't';
+    Time now{};
     while (group && question != 'q') {
       if (question == 'r') group->repair();
+      if (question == 'n') group->take_if_free(now = now + seconds(1), true);
+      tally.lodging = group->is_lodging();
       tally.right = tally.wrong = 0;
       drain(*group, tally);
       tally.steered = group->is_steered();
       if (write(fd, &tally, sizeof tally) != sizeof tally) return;
       if (read(fd, &question, 1) != 1) return;
     }
-  }
-  Tally receive() const {
-    Tally tally;
-    EXPECT_EQ(read(fd_, &tally, sizeof tally), ssize_t{sizeof tally});
-    return tally;
   }
 
   pid_t pid_ = 0;
@@ -123,8 +134,8 @@ using Members = std::vector<std::unique_ptr<Member>>;
 
 class PortGroupTest : public ::testing::Test {
  protected:
-  Member& add(bool steering = true) {
-    members_.push_back(std::make_unique<Member>(domain_, ++seed_, steering));
+  Member& add(bool steering = true, uid_t uid = getuid()) {
+    members_.push_back(std::make_unique<Member>(domain_, ++seed_, steering, uid));
     EXPECT_TRUE(members_.back()->joined());
     return *members_.back();
   }
@@ -273,22 +284,110 @@ TEST_F(PortGroupTest, SaysWhoHasThePort) {
                                     std::to_string(os::own_uid()));
 }
 
-TEST_F(PortGroupTest, SaysThatAnotherUserHasThePort) {
-  if (getuid() != 0) GTEST_SKIP() << "only root can become somebody else";
-  auto holder = PortGroup::join({.address = kLoopback, .domain = domain_, .block = 7});
+constexpr const char* kOnlyRoot = "only root can become somebody else";
+constexpr uid_t kFirstUser = 65534;
+constexpr uid_t kSecondUser = 65533;
+constexpr uid_t kThirdUser = 65532;
+
+TEST_F(PortGroupTest, SaysThatAnotherUserHasThePortWithoutSoftHca) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  auto holder =
+      os::UdpSocket::open({.address = kLoopback, .port = domain_.port}, os::UdpUse::Shared);
   ASSERT_TRUE(holder);
+  // Somebody who is not the holder says that the holder is SoftHCA.
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    if (setuid(65534) != 0) _exit(1);
+    if (setuid(kFirstUser) != 0) _exit(1);
+    const auto lie = os::HostName::take(beacon_prefix(domain_, kLoopback, 0) + "1/2");
     const auto group = PortGroup::join({.address = kLoopback, .domain = domain_, .block = 8});
-    if (group) _exit(2);
+    if (group || !lie) _exit(2);
     if (group.error().reason != trace::ReasonId::UdpPortTaken) _exit(3);
     _exit(group.error().text.ends_with("taken by a socket of uid 0") ? 0 : 4);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(PortGroupTest, LodgesWhereAnotherUserHasThePortAndTakesItWhenHeLeaves) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  add(true, kFirstUser);
+  add(true, kFirstUser);
+  auto group = PortGroup::join({.address = kLoopback, .domain = domain_, .block = 7});
+  ASSERT_TRUE(group);
+  ASSERT_TRUE(group->is_lodging());
+  EXPECT_TRUE(has_beacon(domain_.port, "127.0.0.1", kFirstUser));
+  EXPECT_FALSE(has_beacon(domain_.port, "127.0.0.1", kThirdUser));
+  EXPECT_TRUE(group->believes(kFirstUser, Time{}));
+  EXPECT_FALSE(group->believes(kSecondUser, Time{}));
+
+  // Tries become rare.
+  Time now{};
+  Duration pause{};
+  for (int i = 0; i < 10; ++i, now = group->next_try()) {
+    group->take_if_free(now, true);
+    EXPECT_GE(group->next_try() - now, pause);
+    pause = group->next_try() - now;
+  }
+  EXPECT_EQ(pause, Lodging::kLastPause);
+  EXPECT_TRUE(group->is_lodging());
+
+  // One of his processes leaves: we look at the other one. Nobody tells, but it is noticed.
+  members_[0]->leave();
+  remove(0);
+  members_[0]->leave();
+  remove(0);
+  for (int i = 0; i < 3 && group->is_lodging(); ++i) group->take_if_free(now, true);
+  EXPECT_FALSE(group->is_lodging());
+  EXPECT_TRUE(group->is_steered());
+  EXPECT_EQ(group->next_try(), Time::never());
+  EXPECT_FALSE(group->believes(kFirstUser, now + seconds(1)));
+  EXPECT_EQ(group->fd(), group->socket().fd());
+}
+
+TEST_F(PortGroupTest, GivesThePortOfAKilledUserToOneOfTheLodgers) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  add(true, kFirstUser);
+  add(true, kSecondUser);
+  add(true, kThirdUser);
+  add(true, kSecondUser);
+  EXPECT_FALSE(members_[0]->ask('n').lodging);
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_TRUE(members_[i]->ask('n').lodging);
+  remove(0);  // kill -9
+  EXPECT_FALSE(members_[0]->ask('n').lodging);
+  EXPECT_TRUE(members_[1]->ask('n').lodging);
+  EXPECT_FALSE(members_[2]->ask('n').lodging);
+  const auto bound = os::bound_udp_sockets(kLoopback, domain_.port);
+  ASSERT_TRUE(bound);
+  ASSERT_EQ(bound->size(), 2u);
+  EXPECT_EQ((*bound)[0].uid, kSecondUser);
+  EXPECT_EQ((*bound)[1].uid, kSecondUser);
+  // Both are in order.
+  members_.erase(members_.begin() + 1);
+  expect_all_right();
+}
+
+TEST_F(PortGroupTest, HasOneHolderAfterLodgersOfManyUsersHaveRaced) {
+  if (getuid() != 0) GTEST_SKIP() << kOnlyRoot;
+  constexpr uid_t kUsers = 3;
+  constexpr std::size_t kOfEach = 2;
+  add(true, kFirstUser);
+  for (std::size_t i = 0; i < kOfEach; ++i)
+    for (uid_t user = 1; user <= kUsers; ++user) add(true, kFirstUser - user);
+  remove(0);  // kill -9
+  // Those of one user may keep each other waiting for a moment.
+  std::size_t members = 0;
+  for (int round = 0; round < 10 && members < kOfEach; ++round) {
+    members = 0;
+    for (const auto& member : members_) member->say('n');
+    for (const auto& member : members_) members += member->hear().lodging ? 0 : 1;
+  }
+  EXPECT_EQ(members, kOfEach);
+  const auto bound = os::bound_udp_sockets(kLoopback, domain_.port);
+  ASSERT_TRUE(bound);
+  ASSERT_EQ(bound->size(), kOfEach);
+  EXPECT_EQ((*bound)[0].uid, (*bound)[1].uid);
 }
 
 TEST_F(PortGroupTest, SaysThatNoInterfaceHasTheAddress) {

@@ -104,7 +104,10 @@ HostMailbox::Outgoing* HostMailbox::connect(const std::string& name) {
   return &outgoing_.back();
 }
 
-std::size_t HostMailbox::receive(DatagramArena& arena, std::size_t first, std::size_t most) {
+bool HostMailbox::admit_this_user(std::uint32_t uid) { return uid == own_uid(); }
+
+std::size_t HostMailbox::receive(DatagramArena& arena, std::size_t first, std::size_t most,
+                                 const Admission& admits) {
   std::size_t count = 0;
   // Once more if somebody new was let in: what he sent is waiting.
   for (bool again = true; again && count < most;) {
@@ -114,7 +117,7 @@ std::size_t HostMailbox::receive(DatagramArena& arena, std::size_t first, std::s
     for (int i = 0; i < ready && count < most; ++i) {
       const int fd = events[static_cast<std::size_t>(i)].data.fd;
       if (fd == listener_.get())
-        again = accept_senders();
+        again = accept_senders(admits);
       else
         count += receive_from(fd, arena, first + count, most - count);
     }
@@ -133,12 +136,13 @@ std::size_t HostMailbox::receive_from(int fd, DatagramArena& arena, std::size_t 
 }
 
 // True if somebody was let in.
-bool HostMailbox::accept_senders() {
+bool HostMailbox::accept_senders(const Admission& admits) {
   bool any = false;
   for (std::size_t i = 0; i < kMaxConnections; ++i) {
     OwnedFd sender(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!sender) break;
-    if (peer_uid(sender.get()) != own_uid() || !add_to(ready_.get(), sender.get())) continue;
+    const auto uid = peer_uid(sender.get());
+    if (!uid || !admits(*uid) || !add_to(ready_.get(), sender.get())) continue;
     if (senders_.size() == kMaxConnections) senders_.erase(senders_.begin());
     senders_.push_back(std::move(sender));
     any = true;

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +32,14 @@ class HostMailbox {
   // Sends `head` and `body` as one message. REQUIRES: they are not both empty.
   Sent send(const std::string& name, ConstBytes head, ConstBytes body);
 
+  // Says whether a user may send here. Asked once for each sender, when it connects.
+  using Admission = std::function<bool(std::uint32_t uid)>;
+  static bool admit_this_user(std::uint32_t uid);
+
   // Fills slots first, first + 1, ..., `most` at most, and says how many. Each has the sender's
-  // uid. Senders of another user than this one are turned away.
-  std::size_t receive(DatagramArena& arena, std::size_t first, std::size_t most);
+  // uid. Senders of users that are not admitted are turned away.
+  std::size_t receive(DatagramArena& arena, std::size_t first, std::size_t most,
+                      const Admission& admits = admit_this_user);
 
   // Gives the name up and drops what waits.
   void close();
@@ -48,7 +54,7 @@ class HostMailbox {
   };
   HostMailbox(OwnedFd listener, OwnedFd ready);
   Outgoing* connect(const std::string& name);
-  bool accept_senders();
+  bool accept_senders(const Admission& admits);
   std::size_t receive_from(int fd, DatagramArena& arena, std::size_t first, std::size_t most);
   void drop_sender(int fd);
 

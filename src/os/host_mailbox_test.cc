@@ -115,20 +115,34 @@ TEST_F(HostMailboxTest, DeliversWhatADeadSenderLeft) {
   }
 }
 
+// True if another user could send it.
+bool send_as(uid_t uid, const std::string& to, const std::string& text) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(uid) != 0) _exit(1);
+    auto made = HostMailbox::open(to + "-child");
+    _exit(made && made->send(to, bytes(text), {}) == Sent::Yes ? 0 : 2);
+  }
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 TEST_F(HostMailboxTest, TurnsAnotherUserAway) {
   if (getuid() != 0) GTEST_SKIP() << "only root can become somebody else";
   auto b = open("b");
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (setuid(65534) != 0) _exit(1);
-    auto made = HostMailbox::open(mailbox_name("child"));
-    _exit(made && made->send(mailbox_name("b"), bytes("forged"), {}) == Sent::Yes ? 0 : 2);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(send_as(65534, mailbox_name("b"), "forged"));
   EXPECT_TRUE(drain(*b).empty());
+}
+
+TEST_F(HostMailboxTest, LetsInWhomTheOwnerAdmitsAndSaysWhoItIs) {
+  if (getuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  auto b = open("b");
+  for (const uid_t uid : {65533u, 65534u})
+    ASSERT_TRUE(send_as(uid, mailbox_name("b"), "word of " + std::to_string(uid)));
+  const std::size_t n = b->receive(arena_, 0, 16, [](std::uint32_t uid) { return uid == 65533; });
+  ASSERT_EQ(n, 1u);
+  EXPECT_EQ(arena_.arrival(0).uid, 65533u);
+  EXPECT_EQ(arena_.arrival(0).bytes.size(), std::string("word of 65533").size());
 }
 
 TEST_F(HostMailboxTest, ServesMoreSendersThanItKeeps) {

@@ -1,21 +1,53 @@
 #include "os/host_name.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "os/host_address.h"
+#include "os/kernel_features.h"
 #include "os/proc_file.h"
 
 namespace softhca::os {
 
+namespace {
+
+constexpr int kWatchersAtMost = 256;
+
+OwnedFd name_socket() {
+  return OwnedFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+}  // namespace
+
+// It listens, and nobody ever accepts: who connects hears of the end of it.
 Result<HostName, SystemError> HostName::take(std::string_view name) {
-  OwnedFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  OwnedFd fd = name_socket();
   if (!fd) return last_error("socket");
   const HostAddress address(name);
   if (bind(fd.get(), address.get(), address.bytes()) != 0) return last_error("bind");
+  if (listen(fd.get(), kWatchersAtMost) != 0) return last_error("listen");
   return HostName(std::move(fd));
+}
+
+Result<NameWatch, SystemError> NameWatch::start(std::string_view name) {
+  OwnedFd fd = name_socket();
+  if (!fd) return last_error("socket");
+  const HostAddress address(name);
+  if (connect(fd.get(), address.get(), address.bytes()) != 0) return last_error("connect");
+  ucred holder{};
+  socklen_t bytes = sizeof holder;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &holder, &bytes) != 0)
+    return last_error("getsockopt");
+  return NameWatch(std::move(fd), holder.uid);
+}
+
+bool NameWatch::is_over() const {
+  pollfd look{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+  return fd_ && poll(&look, 1, 0) > 0;
 }
 
 std::vector<std::string> host_names(std::string_view prefix) {
@@ -30,7 +62,18 @@ std::vector<std::string> host_names(std::string_view prefix) {
     names.push_back(listing->substr(start, end - start));
     at = listing->find(wanted, end);
   }
+  // Who connects to a name is listed under it too.
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
+}
+
+bool names_one_user(std::uint32_t uid) {
+  constexpr std::uint32_t kUsualOverflow = 65534;
+  const auto text = read_proc_file("/proc/sys/kernel/overflowuid");
+  const std::uint32_t overflow =
+      text ? static_cast<std::uint32_t>(std::strtoul(text->c_str(), nullptr, 10)) : kUsualOverflow;
+  return uid != overflow || maps_every_user(read_proc_file("/proc/self/uid_map").value_or(""));
 }
 
 std::uint32_t own_uid() { return getuid(); }

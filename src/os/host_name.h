@@ -1,7 +1,7 @@
 // HostName: a name that one process of this host (network namespace) holds at a time.
 //
-// Linux's abstract UNIX names: nothing on disk, binding one is exclusive, and it is free again as
-// soon as the last process that holds it is gone.
+// Linux's abstract UNIX names: nothing on disk, binding one is exclusive whatever the user, and it
+// is free again as soon as the last process that holds it is gone.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -32,8 +32,32 @@ class HostName {
   OwnedFd fd_;
 };
 
-// Every name in use that starts so. Empty also where procfs does not tell.
+// Notices when a name is free again, whoever held it. The holder does nothing for it.
+class NameWatch {
+ public:
+  NameWatch() = default;  // none
+
+  // FAILS WITH ECONNREFUSED if nobody has the name, EAGAIN if too many watch it
+  static Result<NameWatch, SystemError> start(std::string_view name);
+  void stop() { fd_.reset(); }
+
+  bool is_running() const { return static_cast<bool>(fd_); }
+  bool is_over() const;                       // the name was given up, or its holder died
+  std::uint32_t uid() const { return uid_; }  // of the holder
+  int fd() const { return fd_.get(); }        // readable when it is over
+
+ private:
+  NameWatch(OwnedFd fd, std::uint32_t uid) : fd_(std::move(fd)), uid_(uid) {}
+  OwnedFd fd_;
+  std::uint32_t uid_ = 0;
+};
+
+// Every name in use that starts so, each once, in order. Empty also where procfs does not tell.
 std::vector<std::string> host_names(std::string_view prefix);
+
+// False if several users of this machine may appear under that uid here: those that a user
+// namespace has no number for.
+bool names_one_user(std::uint32_t uid);
 
 // The real user of this process, as other processes see it in what it sends.
 std::uint32_t own_uid();

@@ -1,8 +1,12 @@
 #include "os/host_name.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace softhca::os {
@@ -38,6 +42,80 @@ TEST(HostName, IsListedByItsPrefix) {
   auto names = host_names(own_name("list/"));
   std::ranges::sort(names);
   EXPECT_EQ(names, (std::vector<std::string>{own_name("list/a"), own_name("list/b")}));
+}
+
+TEST(HostName, IsListedOnceThoughItIsWatched) {
+  auto holder = HostName::take(own_name("watched"));
+  ASSERT_TRUE(holder);
+  const auto watch = NameWatch::start(own_name("watched"));
+  ASSERT_TRUE(watch);
+  EXPECT_EQ(host_names(own_name("watched")), std::vector<std::string>{own_name("watched")});
+}
+
+TEST(NameWatch, NoticesThatANameIsGivenUp) {
+  EXPECT_FALSE(NameWatch().is_over());
+  EXPECT_EQ(NameWatch::start(own_name("given")).error().number, ECONNREFUSED);
+  auto holder = HostName::take(own_name("given"));
+  ASSERT_TRUE(holder);
+  auto watch = NameWatch::start(own_name("given"));
+  ASSERT_TRUE(watch);
+  EXPECT_EQ(watch->uid(), own_uid());
+  EXPECT_FALSE(watch->is_over());
+  holder->release();
+  EXPECT_TRUE(watch->is_over());
+  watch->stop();
+  EXPECT_FALSE(watch->is_running());
+}
+
+TEST(NameWatch, NoticesThatTheHolderOfAnotherUserIsKilled) {
+  if (getuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto name = setresuid(65534, 65534, 65534) == 0
+                          ? HostName::take("softhca-test/" + std::to_string(getppid()) + "/killed")
+                          : HostName::take("");
+    if (write(ready[1], "x", name ? 1 : 0) == 1) pause();
+    _exit(1);
+  }
+  close(ready[1]);
+  char byte = 0;
+  const bool held = read(ready[0], &byte, 1) == 1;
+  const auto watch = NameWatch::start(own_name("killed"));
+  EXPECT_TRUE(held && watch);
+  if (watch) {
+    EXPECT_EQ(watch->uid(), 65534u);
+    EXPECT_FALSE(watch->is_over());
+  }
+  kill(child, SIGKILL);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  if (watch) {
+    EXPECT_TRUE(watch->is_over());
+  }
+  close(ready[0]);
+}
+
+TEST(NameWatch, SaysWhenTooManyWatch) {
+  auto holder = HostName::take(own_name("famous"));
+  ASSERT_TRUE(holder);
+  std::vector<NameWatch> watches;
+  int error = 0;
+  while (error == 0 && watches.size() < 1000) {
+    auto watch = NameWatch::start(own_name("famous"));
+    if (watch)
+      watches.push_back(std::move(*watch));
+    else
+      error = watch.error().number;
+  }
+  EXPECT_EQ(error, EAGAIN);
+  EXPECT_GE(watches.size(), 100u);
+}
+
+TEST(HostName, TakesAUidForOneUserUnlessTheNamespaceHasNoNumberForIt) {
+  EXPECT_TRUE(names_one_user(own_uid() == 65534 ? 1 : own_uid()));
+  EXPECT_TRUE(names_one_user(1));
 }
 
 }  // namespace
