@@ -34,6 +34,5 @@ std::vector<std::string> host_names(std::string_view prefix) {
 }
 
 std::uint32_t own_uid() { return getuid(); }
-std::uint32_t own_pid() { return static_cast<std::uint32_t>(getpid()); }
 
 }  // namespace softhca::os

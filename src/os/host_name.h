@@ -37,6 +37,5 @@ std::vector<std::string> host_names(std::string_view prefix);
 
 // The real user of this process, as other processes see it in what it sends.
 std::uint32_t own_uid();
-std::uint32_t own_pid();
 
 }  // namespace softhca::os

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "os/self.h"
+
 namespace softhca::os {
 namespace {
 

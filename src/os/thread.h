@@ -1,7 +1,7 @@
 // Thread: one that belongs to us inside somebody else's program.
 //
 // All signals are blocked in it, so that the program's handlers never run there; it has a name
-// that shows in ps and in debuggers.
+// that shows in ps and in debuggers, and a stack of modest size.
 #pragma once
 #include <cstdint>
 #include <functional>

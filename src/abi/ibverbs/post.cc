@@ -99,7 +99,7 @@ Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkReq
 template <class WorkRequest>
 int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
   const int code = answer_errno([&] {
-    return qp.owner().device().run(
+    return qp.owner().command(
         [&](driver::Engine& engine, Time now) { return post_list(engine, qp.pair(), next, now); });
   });
   if (code != 0 && bad != nullptr) *bad = next;
