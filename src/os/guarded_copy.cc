@@ -90,7 +90,9 @@ std::size_t move_by_vm(const PieceCursor& cursor, std::byte* buffer, std::size_t
   std::array<iovec, kPiecesPerCall> remote;
   std::size_t count = 0;
   const iovec local{buffer, std::min(bytes, cursor.fill(remote, count))};
-  const ssize_t moved = kCall(static_cast<pid_t>(own_pid()), &local, 1, remote.data(), count, 0);
+  ssize_t moved = kCall(static_cast<pid_t>(own_pid()), &local, 1, remote.data(), count, 0);
+  // A program may end its main thread and go on; then only a thread that lives stands for it.
+  if (moved < 0 && errno == ESRCH) moved = kCall(::gettid(), &local, 1, remote.data(), count, 0);
   return moved > 0 ? static_cast<std::size_t>(moved) : 0;
 }
 
@@ -162,8 +164,8 @@ bool vm_copy_works() {
   const iovec local{&to, sizeof to};
   const iovec remote{&from, sizeof from};
   const auto whole = static_cast<ssize_t>(sizeof from);
-  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == whole &&
-         ::process_vm_writev(::getpid(), &local, 1, &remote, 1, 0) == whole;
+  return ::process_vm_readv(::gettid(), &local, 1, &remote, 1, 0) == whole &&
+         ::process_vm_writev(::gettid(), &local, 1, &remote, 1, 0) == whole;
 }
 
 }  // namespace

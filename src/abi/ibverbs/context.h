@@ -55,7 +55,8 @@ class Context final : public ContextLayout, private driver::EventSink {
   // EPERM; the first time also a line on stderr.
   Errno left_behind() { return errno_of(device_->left_behind().id); }
 
-  // What call(Engine&, Time) gives, which owns the device. FAILS WITH EPERM where it was left behind
+  // What call(Engine&, Time) gives, which owns the device. FAILS WITH EPERM where it was left
+  // behind
   template <class Call>
   auto command(Call&& call)
       -> decltype(outcome_of(call(std::declval<driver::Engine&>(), std::declval<Time>()))) {
