@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "other_process.h"
+#include "forked_child.h"
 #include "traffic.h"
 
 namespace verbs_test {
@@ -96,7 +96,7 @@ TEST(Cycles, OpenUseCloseLeavesNothing) {
 // A program that opens, and forks a child that opens, and so on: a chain of daemons.
 TEST(Cycles, AChainOfChildrenEachWithADeviceOfItsOwn) {
   if (kThreadSanitizer) GTEST_SKIP() << "TSan allows no thread in the child of one that has some";
-  OtherProcess first([] {
+  ForkedChild first([] {
     for (int generation = 0; generation < 5; ++generation) {
       auto* const pair = new Pair;
       HOLDS(pair->works(5));

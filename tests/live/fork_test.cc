@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "other_process.h"
+#include "forked_child.h"
 #include "traffic.h"
 
 namespace verbs_test {
@@ -55,7 +55,7 @@ TEST(Fork, ParentTrafficGoesOnBesideAChildAndAfterItsEnd) {
   Pair pair;
   ASSERT_TRUE(pair.works());
   Signal done;
-  OtherProcess child([&] { return done.take() ? 7 : 1; });
+  ForkedChild child([&] { return done.take() ? 7 : 1; });
   EXPECT_TRUE(pair.works(200));
   done.give();
   child.expect_exit(7);
@@ -64,7 +64,7 @@ TEST(Fork, ParentTrafficGoesOnBesideAChildAndAfterItsEnd) {
 
 TEST(Fork, ParentTrafficGoesOnThroughAnExecInTheChild) {
   Pair pair;
-  OtherProcess child([] {
+  ForkedChild child([] {
     execl("/bin/sh", "sh", "-c", "exit 5", nullptr);
     return 1;
   });
@@ -85,7 +85,7 @@ TEST(Fork, APassiveParentIsServedWhileTheChildLives) {
   Pair pair({.with_channel = true});
   ASSERT_TRUE(pair.works());
   Signal done;
-  OtherProcess child([&] { return done.take() ? 0 : 1; });
+  ForkedChild child([&] { return done.take() ? 0 : 1; });
   ASSERT_EQ(ibv_req_notify_cq(pair.a.cq, 0), 0);
   ASSERT_TRUE(post_write(pair.a, pair.b.address(0), pair.b.mr->rkey, 5000));
   ibv_cq* cq = nullptr;
@@ -169,7 +169,7 @@ TEST(Fork, AChildIsRefusedWithOneLineAndMayAsk) {
   pollfd ready{pair.a.channel->fd, POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 10'000), 1);
 
-  OtherProcess child([&] {
+  ForkedChild child([&] {
     if (const int status = expect_answers(pair.a, gid)) return status;
     if (const int status = expect_refused(pair.a)) return status;
     return expect_refused(pair.b);
@@ -190,11 +190,11 @@ TEST(Fork, AChildIsRefusedWithOneLineAndMayAsk) {
 TEST(Fork, AChildTakesItsCopyDownAndTheParentDoesNotNotice) {
   Pair pair({.with_channel = true});
   ASSERT_TRUE(pair.works());
-  OtherProcess child([&] { return take_down(pair.a) + take_down(pair.b); });
+  ForkedChild child([&] { return take_down(pair.a) + take_down(pair.b); });
   child.expect_exit(0);
   EXPECT_EQ(child.said(), "");
   EXPECT_TRUE(pair.works());
-  OtherProcess second([&] { return ibv_close_device(pair.a.context); });
+  ForkedChild second([&] { return ibv_close_device(pair.a.context); });
   second.expect_exit(0);
   EXPECT_TRUE(pair.works());
 }
@@ -203,7 +203,7 @@ TEST(Fork, AChildKeepsNothingThatIsShared) {
   const std::multiset<std::string> allowed = descriptors();
   Pair pair;
   ASSERT_TRUE(pair.works());
-  OtherProcess child([&] {
+  ForkedChild child([&] {
     for (const std::string& link : descriptors()) {
       // What the program sees as async_fd and cmd_fd, and the child's own: stderr, the directory.
       if (link.find("[eventfd]") != std::string::npos || link.find("memfd:softhca-command") == 1 ||
@@ -229,7 +229,7 @@ TEST(Fork, AChildKeepsNothingThatIsShared) {
 TEST(Fork, WhatTheParentHeldIsFreeWhenItDiesThoughTheChildLives) {
   Signal opened, forked, done;
   std::uint32_t qpn = 0, interface_index = 0;
-  OtherProcess parent([&] {
+  ForkedChild parent([&] {
     auto pair = std::make_unique<Pair>();
     HOLDS(pair->works());
     ibv_gid_entry entry{};
@@ -269,7 +269,7 @@ TEST(Fork, AChildOpensADeviceOfItsOwnAndTalksToItsParent) {
   Endpoint passive;
   ASSERT_TRUE(passive.is_ready());
   Signal to_child, to_parent;
-  OtherProcess child([&] {
+  ForkedChild child([&] {
     Pair own;
     HOLDS(own.works());
     HOLDS(own.a.qp->qp_num >> 12 != pair.a.qp->qp_num >> 12);
@@ -304,7 +304,7 @@ TEST(Fork, AChildOpensADeviceOfItsOwnAndTalksToItsParent) {
 TEST(Fork, ADaemonOpensItsDeviceAnew) {
   if (kThreadSanitizer) GTEST_SKIP() << "TSan allows no thread in the child of one that has some";
   Signal worked;
-  OtherProcess starter([&] {
+  ForkedChild starter([&] {
     auto* const pair = new Pair;
     HOLDS(pair->works());
     if (fork() != 0) _exit(0);
@@ -326,7 +326,7 @@ TEST(Fork, TheDeviceFollowsTheParentWhenPagesAreCopied) {
   Signal child_wrote, parent_wrote, done;
   std::ranges::fill(pair.a.buffer, static_cast<unsigned char>(0x11));
   std::ranges::fill(pair.b.buffer, static_cast<unsigned char>(0x22));
-  OtherProcess child([&] {
+  ForkedChild child([&] {
     // Half of each before the parent writes, the rest after.
     std::fill_n(pair.a.buffer.begin(), 32 * 1024, static_cast<unsigned char>(0xee));
     std::fill_n(pair.b.buffer.begin(), 32 * 1024, static_cast<unsigned char>(0xee));
@@ -403,7 +403,7 @@ TEST(Fork, WhileOtherThreadsAreInsideNothingWaitsForEver) {
     });
     const int rounds = kSanitizer ? 10 : 40;
     for (int round = 0; round < rounds; ++round) {
-      OtherProcess child([&] {
+      ForkedChild child([&] {
         ibv_wc wc{};
         HOLDS(ibv_poll_cq(pair.a.cq, 1, &wc) == -1 && errno == EPERM);
         ibv_port_attr port{};

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "other_process.h"
+#include "forked_child.h"
 #include "traffic.h"
 
 namespace verbs_test {
@@ -74,7 +74,7 @@ class Leaving : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Leaving, EndsAtOnceSilentlyAndWithItsOwnStatus) {
   const std::string door = GetParam();
-  OtherProcess program([&] {
+  ForkedChild program([&] {
     dup2(STDERR_FILENO, STDOUT_FILENO);
     for (int fd = 3; fd < 256; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
     return exec_self("--leave", door.c_str());
@@ -115,7 +115,7 @@ TEST(Leaving, ThePeerSeesARetryError) {
     ibv_gid gid;
     std::uint32_t qpn;
   };
-  OtherProcess program([&] {
+  ForkedChild program([&] {
     Endpoint e;
     HOLDS(e.is_ready());
     There there{};

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "other_process.h"
+#include "forked_child.h"
 #include "traffic.h"
 
 namespace verbs_test {
@@ -125,7 +125,7 @@ TEST(Signals, ATimerMayInterruptEveryCall) {
 // Stops and continues, as a shell or a debugger does: the service thread's wait is interrupted.
 TEST(Signals, AStoppedProgramGoesOnWhereItWas) {
   Signal ready, go;
-  OtherProcess program([&] {
+  ForkedChild program([&] {
     Pair pair({.with_channel = true});
     HOLDS(pair.works());
     ready.give();

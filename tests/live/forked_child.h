@@ -1,4 +1,4 @@
-// OtherProcess: a process that a test starts, bounded in time, with what it said on stderr.
+// ForkedChild: a child that a test starts, bounded in time, with what it said on stderr.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -35,11 +35,11 @@ inline constexpr bool kSanitizer = true;
 inline constexpr bool kSanitizer = false;
 #endif
 
-class OtherProcess {
+class ForkedChild {
  public:
   // Forks; the child runs body(), which gives its exit status.
   template <class Body>
-  explicit OtherProcess(Body&& body) : said_(memfd_create("stderr", MFD_CLOEXEC)) {
+  explicit ForkedChild(Body&& body) : said_(memfd_create("stderr", MFD_CLOEXEC)) {
     pid_ = fork();
     if (pid_ != 0) return;
     dup2(said_, STDERR_FILENO);
@@ -47,15 +47,15 @@ class OtherProcess {
     const int status = std::forward<Body>(body)();
     _exit(status);
   }
-  ~OtherProcess() {
+  ~ForkedChild() {
     if (pid_ > 0) {
       kill(pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
     }
     close(said_);
   }
-  OtherProcess(const OtherProcess&) = delete;
-  OtherProcess& operator=(const OtherProcess&) = delete;
+  ForkedChild(const ForkedChild&) = delete;
+  ForkedChild& operator=(const ForkedChild&) = delete;
 
   pid_t pid() const { return pid_; }
 
