@@ -52,6 +52,7 @@ constexpr Row kErrnos[] = {
     {UdpPortTaken, EADDRINUSE},
     {NoRoute, EHOSTUNREACH},
     {AssertionBroken, EIO},
+    {LeftBehind, EPERM},
 };
 
 }  // namespace

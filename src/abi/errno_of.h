@@ -20,6 +20,10 @@ using Outcome = Result<T, Errno>;
 Errno errno_of(trace::ReasonId id);
 
 template <class T>
+Outcome<T> outcome_of(Outcome<T> outcome) {
+  return outcome;
+}
+template <class T>
 Outcome<T> outcome_of(Result<T, trace::Reason> result) {
   if (!result) return errno_of(result.error().id);
   if constexpr (std::is_void_v<T>)

@@ -60,6 +60,7 @@ Outcome<ibv_async_event> EventQueue::take() {
 }
 
 void EventQueue::forget(const Acknowledgements& about) {
+  if (born_ != os::lineage()) return;
   const std::scoped_lock held(lock_);
   const auto dropped =
       std::erase_if(waiting_, [&](const Waiting& one) { return one.about == &about; });

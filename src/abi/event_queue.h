@@ -5,6 +5,7 @@
 //
 // Threads     any. post() is called with the device owned and returns at once
 // Invariants  the counter holds as many as the queue, but for what a reader has in its hands
+//             a forked child leaves the counter alone, which its parent reads too
 #pragma once
 #include <infiniband/verbs.h>
 
@@ -15,6 +16,7 @@
 
 #include "abi/errno_of.h"
 #include "os/event_counter.h"
+#include "os/self.h"
 
 namespace softhca::abi {
 
@@ -48,7 +50,8 @@ class EventQueue {
   // FAILS WITH EAGAIN, EINTR; see os/event_counter.h. A cancellation point.
   Outcome<ibv_async_event> take();
 
-  // Drops what waits about an object that is going.
+  // Drops what waits about an object that is going. Nothing in a forked child, which has no use for
+  // it, and where a thread of the parent may for ever be inside.
   void forget(const Acknowledgements& about);
 
   int fd() const { return counter_.fd(); }
@@ -61,6 +64,7 @@ class EventQueue {
     Acknowledgements* about;
   };
   os::EventCounter counter_;
+  std::uint64_t born_ = os::lineage();
   std::mutex lock_;
   std::deque<Waiting> waiting_;
 };

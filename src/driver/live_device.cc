@@ -8,6 +8,7 @@
 #include "driver/discovery.h"
 #include "driver/live_machine.h"
 #include "driver/service_thread.h"
+#include "os/fork.h"
 
 namespace softhca::driver {
 namespace {
@@ -34,10 +35,12 @@ constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service
 
 struct LiveDevice::Inside {
   DeviceDescription description;
-  std::mutex lock;  // the device lock
+  os::ForkMutex lock;  // the device lock
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
-  std::uint32_t watched = 0;  // the version of the descriptors that the thread listens to
+  std::uint32_t watched = 0;      // the version of the descriptors that the thread listens to
+  std::atomic<bool> told{false};  // that it was left behind
+  Inside* next_left = nullptr;    // of those that a child was left with
 
   // Drives until there is nothing to do. REQUIRES: the lock is held.
   void drive_out(nic::Caller caller);
@@ -45,7 +48,7 @@ struct LiveDevice::Inside {
   void listen();  // starts the thread, or tells it of new descriptors
   std::uint64_t count(Counter counter) const;
   // The thread's.
-  bool lock_unless_leased(std::unique_lock<std::mutex>& owned);
+  bool lock_unless_leased(std::unique_lock<os::ForkMutex>& owned);
   ServiceThread::Driven serve(std::span<const int> readable);
 };
 
@@ -67,7 +70,7 @@ void LiveDevice::Inside::drive_out(nic::Caller caller) {
 }
 
 // If the thread slept on the lock, every poll of the program would wake it.
-bool LiveDevice::Inside::lock_unless_leased(std::unique_lock<std::mutex>& owned) {
+bool LiveDevice::Inside::lock_unless_leased(std::unique_lock<os::ForkMutex>& owned) {
   for (int i = 0; !owned.try_lock(); ++i) {
     if (thread.is_leased(machine->now())) return false;
     if (i < kSpins) continue;
@@ -128,35 +131,83 @@ void LiveDevice::Inside::listen() {
   }
 }
 
-// The devices that this process has open, by interface. Never destroyed: a program may use a
-// device until its last instruction.
-namespace {
-struct Registry {
-  std::mutex lock;
-  std::vector<std::pair<std::uint32_t, std::weak_ptr<LiveDevice>>> open;
+// The devices that this process has open. Whoever opens, closes or forks holds the lock, so that a
+// child never sees one that is half there. Never destroyed: a program may use a device until its
+// last instruction.
+struct LiveDevice::Registry {
+  struct Entry {
+    std::uint32_t interface_index;
+    LiveDevice* device;
+    std::weak_ptr<LiveDevice> handle;
+  };
+  os::ForkMutex lock;
+  std::vector<Entry> open;
+  // What a child was left with, so that it stays reachable. Freeing it would write to pages that
+  // are still shared with the parent, for nothing.
+  Inside* left = nullptr;
+
+  // Null until the first device is opened. Not a local static: a thread that is in the middle of
+  // initialising one would leave every child waiting for it.
+  static std::atomic<Registry*> made;
+  static Registry& only();
+  static void before_fork();
+  static void after_fork_in_parent();
+  static void after_fork_in_child();
 };
-Registry& registry() {
-  static Registry* const only = new Registry;
-  return *only;
+
+constinit std::atomic<LiveDevice::Registry*> LiveDevice::Registry::made{nullptr};
+
+LiveDevice::Registry& LiveDevice::Registry::only() {
+  Registry* known = made.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  auto fresh = std::make_unique<Registry>();
+  if (!made.compare_exchange_strong(known, fresh.get())) return *known;
+  os::on_fork({before_fork, after_fork_in_parent, after_fork_in_child});
+  return *fresh.release();
 }
-}  // namespace
+
+void LiveDevice::Registry::before_fork() {
+  Registry& registry = only();
+  registry.lock.lock_for_fork();
+  for (const Entry& entry : registry.open) entry.device->inside_->lock.lock_for_fork();
+}
+
+void LiveDevice::Registry::after_fork_in_parent() {
+  Registry& registry = only();
+  for (const Entry& entry : registry.open) entry.device->inside_->lock.unlock_after_fork();
+  registry.lock.unlock_after_fork();
+}
+
+void LiveDevice::Registry::after_fork_in_child() {
+  Registry& registry = only();
+  for (const Entry& entry : registry.open) {
+    Inside& inside = *entry.device->inside_;
+    inside.thread.abandon();
+    inside.machine->leave_behind();
+    inside.lock.unlock_after_fork();
+  }
+  registry.open.clear();
+  registry.lock.unlock_after_fork();
+}
 
 Result<std::shared_ptr<LiveDevice>, Reason> LiveDevice::open(const DeviceDescription& which) {
   set_assert_hook(on_assertion);
-  const std::lock_guard lock(registry().lock);
-  auto& open = registry().open;
-  std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
-  for (const auto& [index, weak] : open)
-    if (index == which.interface_index)
-      if (auto device = weak.lock()) return device;
+  Registry& registry = Registry::only();
+  std::shared_ptr<LiveDevice> device;  // should it go here, it goes after the lock
+  const std::lock_guard lock(registry.lock);
+  for (const Registry::Entry& entry : registry.open) {
+    if (entry.interface_index != which.interface_index) continue;
+    device = entry.handle.lock();
+    if (device && !device->is_left_behind()) return device;
+  }
 
   const auto current = describe_interface(which);
   if (!current) return Reason{.id = ReasonId::NoInterface, .object = which.interface_index};
   auto machine = LiveMachine::open(*current);
   if (!machine) return machine.error();
-  std::shared_ptr<LiveDevice> device(new LiveDevice(*current));
+  device.reset(new LiveDevice(*current));
   device->inside_->machine = std::move(*machine);
-  open.emplace_back(which.interface_index, device);
+  registry.open.push_back({which.interface_index, device.get(), device});
   return device;
 }
 
@@ -164,7 +215,24 @@ LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_uniqu
   inside_->description = which;
 }
 
-LiveDevice::~LiveDevice() { inside_->thread.stop(); }
+LiveDevice::~LiveDevice() {
+  Registry& registry = Registry::only();
+  const std::lock_guard lock(registry.lock);
+  if (is_left_behind()) {
+    inside_->next_left = registry.left;
+    registry.left = inside_.release();
+    return;
+  }
+  std::erase_if(registry.open, [&](const auto& entry) { return entry.device == this; });
+  inside_->thread.stop();
+  inside_.reset();
+}
+
+Reason LiveDevice::left_behind() {
+  const Reason reason{.id = ReasonId::LeftBehind};
+  if (!inside_->told.exchange(true)) inside_->machine->tell("in a forked child", reason);
+  return reason;
+}
 
 // Who drives holds the lock for a few system calls; to sleep until then would take far longer.
 void LiveDevice::enter() {
@@ -213,6 +281,7 @@ void LiveDevice::expect_sleep() {
 const DeviceDescription& LiveDevice::description() const { return inside_->description; }
 
 void LiveDevice::refresh_port() {
+  if (is_left_behind()) return;
   const auto current = describe_interface(inside_->description);
   const Ownership owned(*this);
   if (current) {

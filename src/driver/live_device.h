@@ -4,17 +4,22 @@
 // one drives all. Verbs calls drive it inline; the service thread drives what nobody else drives
 // (passive targets, timers, armed channels) and sleeps otherwise.
 //
+// In the child of a fork the device is *left behind*: it answers questions as of the fork and does
+// nothing else. The child may open it anew.
+//
 // Threads     every method may be called by any thread. run() owns the device while it runs.
-// See also    ARCHITECTURE.md, "Who turns the crank"
+// See also    ARCHITECTURE.md, "Who turns the crank", "Fork, exec, threads, exit"
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "driver/engine.h"
+#include "os/self.h"
 
 namespace softhca::driver {
 
@@ -30,7 +35,7 @@ class LiveDevice {
   ~LiveDevice();
 
   // Runs call(Engine&, Time now) owning the device, then lets the device do what that made due.
-  // An assertion that breaks meanwhile stops the device and gives `broken`.
+  // An assertion that breaks meanwhile stops the device. REQUIRES: not left behind.
   template <class Call>
   auto run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time>;
 
@@ -38,8 +43,17 @@ class LiveDevice {
   template <class Call>
   auto post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time>;
 
+  // The same for call(const Engine&), which only asks; also where the device was left behind.
+  template <class Call>
+  auto look(Call&& call) -> std::invoke_result_t<Call, const Engine&>;
+
+  // This process was forked from the one that opened it.
+  bool is_left_behind() const { return born_ != os::lineage(); }
+  // Why nothing works there; the first time also on stderr.
+  trace::Reason left_behind();
+
   // Drives the device once if nobody else is doing so: receives, timers, sends. What an empty
-  // poll_cq calls. True if it did anything.
+  // poll_cq calls. True if it did anything. REQUIRES: not left behind.
   bool drive();
 
   // The program is about to wait on a completion channel: whoever drives from now on, it is not
@@ -47,11 +61,12 @@ class LiveDevice {
   void expect_sleep();
 
   const DeviceDescription& description() const;
-  // Looks at the interface again: state, MTU, addresses.
+  // Looks at the interface again: state, MTU, addresses. Nothing where it was left behind.
   void refresh_port();
 
  private:
   struct Inside;
+  struct Registry;
   explicit LiveDevice(const DeviceDescription& which);
   void enter();  // takes the device lock
   void expect_poll();
@@ -60,6 +75,7 @@ class LiveDevice {
   Time now() const;
 
   std::unique_ptr<Inside> inside_;
+  std::uint64_t born_ = os::lineage();
 
   friend struct Ownership;
 };
@@ -84,6 +100,12 @@ auto LiveDevice::post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> 
   const Ownership owned(*this);
   expect_poll();
   return call(engine(), now());
+}
+
+template <class Call>
+auto LiveDevice::look(Call&& call) -> std::invoke_result_t<Call, const Engine&> {
+  if (is_left_behind()) return call(std::as_const(engine()));  // nobody changes it any more
+  return run([&](Engine& engine, Time) { return call(std::as_const(engine)); });
 }
 
 }  // namespace softhca::driver

@@ -8,7 +8,6 @@
 
 #include "os/append_file.h"
 #include "os/environment.h"
-#include "os/host_name.h"
 #include "os/random.h"
 #include "os/self.h"
 
@@ -101,6 +100,16 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
 }
 
 LiveMachine::~LiveMachine() { write_reports(); }
+
+void LiveMachine::leave_behind() {
+  udp_->abandon();
+  block_.mailbox().close();
+  if (pcap_) pcap_->abandon();
+  kernel_pins_.abandon();
+  copy_.abandon();
+  memory_.abandon();
+  lines_told_ = 0;
+}
 
 void LiveMachine::fill_header() {
   TableHeader& h = tables_.header();

@@ -46,6 +46,10 @@ class LiveMachine {
   trace::Tracer& tracer() { return *tracer_; }
   // Addresses are open: there is something to listen to.
   bool is_listening() const { return listening_; }
+  // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
+  // What remains answers questions; nothing may be driven.
+  void leave_behind();
+  void tell(std::string_view what, const trace::Reason& reason);  // one line on stderr
   // Appends what the chain did to the ledger file and writes the trace, if asked for. Once.
   void write_reports();
 
@@ -54,7 +58,6 @@ class LiveMachine {
               os::GuardedCopy copy, local::QpnBlock block);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
-  void tell(std::string_view what, const trace::Reason& reason);  // one line on stderr
   void fill_header();
   std::string ledger_line();
 

@@ -24,6 +24,12 @@ void ServiceThread::stop() {
   thread_.join();
 }
 
+void ServiceThread::abandon() {
+  thread_.abandon();
+  poller_.reset();
+  watched_.clear();
+}
+
 void ServiceThread::watch(const std::vector<int>& fds) {
   {
     const std::lock_guard lock(fds_lock_);

@@ -57,6 +57,9 @@ class ServiceThread {
   bool is_running() const { return thread_.is_running(); }
   void stop();  // by one thread, without owning the device
 
+  // In the child of a fork, where the thread does not exist: closes its descriptors.
+  void abandon();
+
   // The descriptors to listen to have changed.
   void watch(const std::vector<int>& fds);
 

@@ -33,6 +33,9 @@ class PcapLink final : public Link {
   std::size_t receive(std::span<Frame> out, Time now) override;
   Time next_arrival() const override { return inner_.next_arrival(); }
 
+  // In the child of a fork: closes the file.
+  void abandon() { file_.close(); }
+
   // Frames that could not be written (disk full).
   std::uint64_t lost() const { return lost_; }
 

@@ -10,6 +10,7 @@
 
 #include "os/bound_sockets.h"
 #include "os/pause.h"
+#include "os/self.h"
 
 namespace softhca::local {
 

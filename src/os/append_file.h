@@ -17,6 +17,8 @@ class AppendFile {
   // One write; false if it was not written whole.
   bool append(ConstBytes record);
 
+  void close() { fd_.reset(); }
+
  private:
   explicit AppendFile(OwnedFd fd) : fd_(std::move(fd)) {}
   OwnedFd fd_;

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <new>
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "os/self.h"
 
 namespace softhca::os {
 namespace {
@@ -86,30 +85,14 @@ CopyOutcome stopped_at(std::uint64_t done_bytes, const PieceCursor& cursor) {
 using MoveSome = std::size_t (*)(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
                                  int pipe_out, int pipe_in);
 
-// This process's id without a system call, which would be a third of a small copy's cost. It lies
-// in a page that the kernel wipes in every forked child: one remembered there would be the
-// parent's, and the child would write to the parent's memory.
-pid_t own_pid() {
-  static const auto cell = []() -> std::atomic<pid_t>* {
-    constexpr int kRights = PROT_READ | PROT_WRITE;
-    void* page = ::mmap(nullptr, kPage4K, kRights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return nullptr;
-    if (::madvise(page, kPage4K, MADV_WIPEONFORK) == 0) return new (page) std::atomic<pid_t>(0);
-    ::munmap(page, kPage4K);
-    return nullptr;
-  }();
-  if (cell == nullptr) return ::getpid();
-  pid_t pid = cell->load(std::memory_order_relaxed);
-  if (pid == 0) cell->store(pid = ::getpid(), std::memory_order_relaxed);
-  return pid;
-}
-
 template <auto kCall>
 std::size_t move_by_vm(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes, int, int) {
   std::array<iovec, kPiecesPerCall> remote;
   std::size_t count = 0;
   const iovec local{buffer, std::min(bytes, cursor.fill(remote, count))};
-  const ssize_t moved = kCall(own_pid(), &local, 1, remote.data(), count, 0);
+  ssize_t moved = kCall(static_cast<pid_t>(own_pid()), &local, 1, remote.data(), count, 0);
+  // A program may end its main thread and go on; then only a thread that lives stands for it.
+  if (moved < 0 && errno == ESRCH) moved = kCall(::gettid(), &local, 1, remote.data(), count, 0);
   return moved > 0 ? static_cast<std::size_t>(moved) : 0;
 }
 
@@ -181,8 +164,8 @@ bool vm_copy_works() {
   const iovec local{&to, sizeof to};
   const iovec remote{&from, sizeof from};
   const auto whole = static_cast<ssize_t>(sizeof from);
-  return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == whole &&
-         ::process_vm_writev(::getpid(), &local, 1, &remote, 1, 0) == whole;
+  return ::process_vm_readv(::gettid(), &local, 1, &remote, 1, 0) == whole &&
+         ::process_vm_writev(::gettid(), &local, 1, &remote, 1, 0) == whole;
 }
 
 }  // namespace
@@ -202,6 +185,11 @@ std::optional<GuardedCopy> GuardedCopy::open(std::optional<CopyMethod> wanted) {
   copy.pipe_out_.reset(ends[0]);
   copy.pipe_in_.reset(ends[1]);
   return copy;
+}
+
+void GuardedCopy::abandon() {
+  pipe_out_.reset();
+  pipe_in_.reset();
 }
 
 CopyOutcome GuardedCopy::from_memory(std::span<const MemoryPiece> from, Bytes to) const {

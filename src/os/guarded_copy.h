@@ -54,6 +54,9 @@ class GuardedCopy {
   CopyOutcome from_memory(std::span<const MemoryPiece> from, Bytes to) const;
   CopyOutcome to_memory(std::span<const MemoryPiece> to, ConstBytes from) const;
 
+  // In the child of a fork: closes the pipe, which is the parent's too. No copy afterwards.
+  void abandon();
+
  private:
   explicit GuardedCopy(CopyMethod method) : method_(method) {}
 

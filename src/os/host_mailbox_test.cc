@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "os/host_name.h"
+#include "os/self.h"
 
 namespace softhca::os {
 namespace {

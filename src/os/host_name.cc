@@ -77,6 +77,5 @@ bool names_one_user(std::uint32_t uid) {
 }
 
 std::uint32_t own_uid() { return getuid(); }
-std::uint32_t own_pid() { return static_cast<std::uint32_t>(getpid()); }
 
 }  // namespace softhca::os

@@ -61,6 +61,5 @@ bool names_one_user(std::uint32_t uid);
 
 // The real user of this process, as other processes see it in what it sends.
 std::uint32_t own_uid();
-std::uint32_t own_pid();
 
 }  // namespace softhca::os

@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 
+#include "os/self.h"
+
 namespace softhca::os {
 namespace {
 

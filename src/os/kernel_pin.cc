@@ -148,6 +148,10 @@ bool KernelPins::copy_to_pinned(const HeldPin& held, std::size_t offset, ConstBy
   return ring_->copy_to(held, offset, from);
 }
 
+void KernelPins::abandon() {
+  if (ring_) ring_->abandon();
+}
+
 bool KernelPins::still_locked(std::uintptr_t address, std::size_t bytes) const {
   const PageSpan pages = pages_around(address, bytes);
   const auto first = reinterpret_cast<std::uintptr_t>(pages.start);

@@ -8,7 +8,7 @@
 //          refuses locked pages, and an unmapped page is simply gone.
 // Counted  nothing is asked of the kernel.
 //
-// Threads     owned by the device's owner; no locks. Not to be used in a forked child.
+// Threads     owned by the device's owner; no locks. A forked child may only abandon() it.
 // Invariants  (1) what was pinned is released by unpin() or by the end of this object
 //             (2) the object holds at most three descriptors, all close-on-exec
 // See also    host/pin.h, which counts per page
@@ -74,6 +74,9 @@ class KernelPins {
   // address now. False if the kernel refused. REQUIRES: offset + size within what is held.
   bool copy_from_pinned(const HeldPin& held, std::size_t offset, Bytes to);
   bool copy_to_pinned(const HeldPin& held, std::size_t offset, ConstBytes from);
+
+  // In the child of a fork: closes what it inherited. The parent's pins stay; the child has none.
+  void abandon();
 
   // Mlock only: whether the bytes are still the mapping that was locked (false: gone or replaced).
   bool still_locked(std::uintptr_t address, std::size_t bytes) const;

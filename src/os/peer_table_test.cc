@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "os/host_name.h"
+#include "os/self.h"
 
 namespace softhca::os {
 namespace {

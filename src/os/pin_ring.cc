@@ -99,6 +99,9 @@ bool PinRing::map_rings(std::size_t ring_bytes) {
   void* entries = ::mmap(nullptr, entries_bytes_, kRights, kFlags, ring_.get(), IORING_OFF_SQES);
   if (entries == MAP_FAILED) return false;
   entries_ = static_cast<io_uring_sqe*>(entries);
+  // They are the parent's; a child has nothing to do in them.
+  ::madvise(rings_, rings_bytes_, MADV_DONTFORK);
+  ::madvise(entries_, entries_bytes_, MADV_DONTFORK);
   return true;
 }
 
@@ -107,6 +110,14 @@ PinRing::~PinRing() {
   if (ring_) register_with(ring_.get(), IORING_UNREGISTER_BUFFERS, nullptr, 0);
   if (entries_ != nullptr) ::munmap(entries_, entries_bytes_);
   if (rings_ != nullptr) ::munmap(rings_, rings_bytes_);
+}
+
+void PinRing::abandon() {
+  ring_.reset();
+  pipe_out_.reset();
+  pipe_in_.reset();
+  entries_ = nullptr;  // not mapped here
+  rings_ = nullptr;
 }
 
 int PinRing::update_slot(std::uint32_t slot, std::uintptr_t address, std::size_t bytes) {

@@ -35,6 +35,8 @@ class PinRing {
   void unpin(const HeldPin& held);
   bool copy_from(const HeldPin& held, std::size_t offset, Bytes to);
   bool copy_to(const HeldPin& held, std::size_t offset, ConstBytes from);
+  // In the child of a fork: closes its descriptors and leaves the parent's pins alone.
+  void abandon();
 
  private:
   static constexpr std::uint32_t kSlots = 1u << 14;  // the kernel's own bound

@@ -10,7 +10,9 @@ Bytes reserve_memory() {
   for (std::size_t bytes = kMost; bytes >= kLeast; bytes /= 4) {
     void* start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (start != MAP_FAILED) return {static_cast<std::byte*>(start), bytes};
+    if (start == MAP_FAILED) continue;
+    madvise(start, bytes, MADV_WIPEONFORK);
+    return {static_cast<std::byte*>(start), bytes};
   }
   return {};
 }

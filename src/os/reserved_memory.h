@@ -4,8 +4,9 @@
 
 namespace softhca::os {
 
-// Readable and writable, zero, not charged until used. As much
-// as can be had, from 64 GiB down to 64 MiB; empty if not even that.
+// Readable and writable, zero, not charged until used. As much as can be had, from 64 GiB down to
+// 64 MiB; empty if not even that. In the child of a fork all of it is zero again, and the parent
+// does not pay for a copy.
 Bytes reserve_memory();
 void release_reserved(Bytes memory);
 

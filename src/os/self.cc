@@ -1,15 +1,78 @@
 #include "os/self.h"
 
+#include <pthread.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <new>
+
+#include "base/address.h"
 
 namespace softhca::os {
+namespace {
+
+// What has to be found out anew in every process: 0 until somebody asks.
+struct Identity {
+  std::atomic<std::uint64_t> lineage{0};
+  std::atomic<std::uint32_t> pid{0};
+};
+
+constinit std::atomic<Identity*> g_identity{nullptr};
+// Ordinary memory: a child counts on from where its parent was.
+constinit std::atomic<std::uint64_t> g_ancestors{0};
+// For kernels that cannot wipe a page at fork (before Linux 4.14).
+constinit Identity g_unwiped;
+
+void forget_identity() {
+  g_unwiped.lineage.store(0);
+  g_unwiped.pid.store(0);
+}
+
+// In a page that the kernel wipes in every forked child, also in one that no code of ours ran in.
+Identity& make_identity() {
+  constexpr int kRights = PROT_READ | PROT_WRITE;
+  Identity* made = &g_unwiped;
+  void* page = ::mmap(nullptr, kPage4K, kRights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool wiped = page != MAP_FAILED && ::madvise(page, kPage4K, MADV_WIPEONFORK) == 0;
+  if (wiped)
+    made = new (page) Identity;
+  else
+    ::pthread_atfork(nullptr, nullptr, forget_identity);
+  Identity* first = nullptr;
+  if (g_identity.compare_exchange_strong(first, made)) first = made;
+  if (page != MAP_FAILED && page != first) ::munmap(page, kPage4K);
+  return *first;
+}
+
+Identity& identity() {
+  Identity* const known = g_identity.load(std::memory_order_acquire);
+  return known != nullptr ? *known : make_identity();
+}
+
+}  // namespace
 
 std::string own_name() {
   std::array<char, 17> name{};
   if (prctl(PR_GET_NAME, name.data()) != 0) return "";
   return name.data();
+}
+
+std::uint32_t own_pid() {
+  std::atomic<std::uint32_t>& known = identity().pid;
+  std::uint32_t pid = known.load(std::memory_order_relaxed);
+  if (pid == 0) known.store(pid = static_cast<std::uint32_t>(::getpid()));
+  return pid;
+}
+
+std::uint64_t lineage() {
+  std::atomic<std::uint64_t>& known = identity().lineage;
+  std::uint64_t number = known.load(std::memory_order_relaxed);
+  if (number != 0) return number;
+  const std::uint64_t next = g_ancestors.fetch_add(1) + 1;
+  return known.compare_exchange_strong(number, next) ? next : number;
 }
 
 }  // namespace softhca::os

@@ -1,10 +1,21 @@
-// This process: its name.
+// This process: its name, its number, and what it is to those that it came from.
+//
+// Threads  any
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace softhca::os {
 
 // comm: at most 15 characters, of the calling thread.
 std::string own_name();
+
+// The process id, without a system call.
+std::uint32_t own_pid();
+
+// A number, not 0, that differs from that of every process that this one was forked from. What was
+// made under another number is of an ancestor: this process has a copy of its memory, but no share
+// in its device. Holds however the process came about; no code has to run in the child.
+std::uint64_t lineage();
 
 }  // namespace softhca::os

@@ -47,6 +47,17 @@ SharedMemory::~SharedMemory() {
   if (start_ != nullptr) ::munmap(start_, size_);
 }
 
+void SharedMemory::abandon() {
+  fd_.reset();
+  if (start_ == nullptr) return;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  const int rights = PROT_READ | (writable_ ? PROT_WRITE : 0);
+  if (::mmap(start_, size_, rights, kFlags, -1, 0) != MAP_FAILED) return;
+  ::munmap(start_, size_);
+  start_ = nullptr;
+  size_ = 0;
+}
+
 Bytes SharedMemory::bytes() const {
   ASSERT(writable_ || size_ == 0);
   return {start_, size_};

@@ -25,6 +25,10 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
+  // In the child of a fork: closes the descriptor and puts private zeros where the memory was, so
+  // that nothing that is done here reaches the parent.
+  void abandon();
+
   // REQUIRES: created here, not attached.
   Bytes bytes() const;
   ConstBytes read_only_bytes() const { return {start_, size_}; }

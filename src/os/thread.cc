@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 
 #include "base/assert.h"
@@ -39,6 +40,21 @@ void prefer_short_slices() {
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
+// Enough for everything that runs there several times over; the default is 8 MiB of the program's
+// address space, or whatever its limits say. The kernel takes pages of it as they are used.
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+
+int create(pthread_t& id, void* (*body)(void*), void* argument) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  int error = pthread_create(&id, &attributes, body, argument);
+  pthread_attr_destroy(&attributes);
+  // The thread-local variables of the program lie there too, and there may be many.
+  if (error == EINVAL) error = pthread_create(&id, nullptr, body, argument);
+  return error;
+}
+
 void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   pthread_setname_np(pthread_self(), start->name.substr(0, 15).c_str());
@@ -70,7 +86,7 @@ Result<Thread, SystemError> Thread::start(const std::string& name, std::function
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&native->id, nullptr, run, start.get());
+  const int error = create(native->id, run, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return SystemError{error, "pthread_create"};
   static_cast<void>(start.release());

@@ -1,7 +1,8 @@
 // Thread: one that belongs to us inside somebody else's program.
 //
 // All signals are blocked in it, so that the program's handlers never run there; it has a name
-// that shows in ps and in debuggers. It runs soon after it is woken, also beside spinning ones.
+// that shows in ps and in debuggers, and a stack of modest size. It runs soon after it is woken,
+// also beside spinning ones.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -43,6 +43,20 @@ TEST(Thread, JoinsWhenItsOwnerGoes) {
   EXPECT_TRUE(ran);
 }
 
+TEST(Thread, HasAStackOfModestSizeWhateverTheProgramsDefaultIs) {
+  std::size_t bytes = 0;
+  auto thread = Thread::start("t", [&] {
+    pthread_attr_t attributes;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstacksize(&attributes, &bytes);
+    pthread_attr_destroy(&attributes);
+  });
+  ASSERT_TRUE(thread);
+  thread->join();
+  EXPECT_GE(bytes, std::size_t{256} << 10);
+  EXPECT_LE(bytes, std::size_t{2} << 20);
+}
+
 TEST(Thread, KnowsItself) {
   Thread thread;
   EXPECT_FALSE(thread.is_current());

@@ -167,6 +167,9 @@ constexpr ReasonInfo kReasons[] = {
      "Check `ip route get` for the peer's address."},
     {AssertionBroken, "assertion_broken", Host, "The device's own code must be right.",
      "A bug in SoftHCA: please report it with the line above."},
+    {LeftBehind, "left_behind", Driver,
+     "A device belongs to the process that opened it, not to its forked children.",
+     "Open the device in the child, after the fork."},
 };
 
 }  // namespace

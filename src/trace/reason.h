@@ -86,6 +86,7 @@ enum class ReasonId : std::uint16_t {
   UdpPortTaken = 122,
   NoRoute = 123,
   AssertionBroken = 124,
+  LeftBehind = 125,
 };
 
 struct ReasonInfo {

@@ -45,8 +45,9 @@ VERB("IBVERBS_1.1", ibv_ah*, ibv_create_ah, (ibv_pd * pd, ibv_ah_attr* attribute
   return answer_pointer([&]() -> Outcome<ibv_ah*> {
     Pd& domain = Pd::of(pd);
     const transport::AddressVector address = address_of(*attributes);
-    const trace::ReasonId fault = domain.owner().device().run(
-        [&](driver::Engine& engine, Time) { return fault_of(address, engine.gids()); });
+    if (domain.owner().is_left_behind()) return domain.owner().left_behind();
+    const trace::ReasonId fault = domain.owner().device().look(
+        [&](const driver::Engine& engine) { return fault_of(address, engine.gids()); });
     if (fault != trace::ReasonId::None) return errno_of(fault);
     std::atomic<std::uint32_t>& existing = Device::of(pd->context->device).address_handles;
     if (++existing > nic::kMaxAhs) {

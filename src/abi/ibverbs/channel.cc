@@ -14,6 +14,7 @@ Channel::Channel(Context& owner, std::unique_ptr<EventQueue> events)
 
 VERB("IBVERBS_1.0", ibv_comp_channel*, ibv_create_comp_channel, (ibv_context * context)) {
   return answer_pointer([&]() -> Outcome<ibv_comp_channel*> {
+    if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
     auto events = EventQueue::open();
     if (!events) return events.error();
     return new Channel(Context::of(context), std::move(*events));
@@ -33,6 +34,8 @@ VERB("IBVERBS_1.0", int, ibv_destroy_comp_channel, (ibv_comp_channel * verbs)) {
 BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_cq_event,
               (ibv_comp_channel * channel, ibv_cq** cq, void** cq_context)) {
   return answer_minus_one([&]() -> Outcome<int> {
+    Context& owner = Channel::of(channel).owner();
+    if (owner.is_left_behind()) return owner.left_behind();
     const auto event = Channel::of(channel).events().take();
     if (!event) return event.error();
     *cq = event->element.cq;
@@ -42,7 +45,7 @@ BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_cq_event,
 }
 
 VERB("IBVERBS_1.1", void, ibv_ack_cq_events, (ibv_cq * cq, unsigned nevents)) {
-  Cq::of(cq).completion_events().acknowledge(nevents);
+  acknowledge(Cq::of(cq).owner(), Cq::of(cq).completion_events(), nevents);
 }
 
 }  // namespace softhca::abi

@@ -32,10 +32,11 @@ Context::Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
 }
 
 void Context::close() {
-  device_->run([&](driver::Engine& engine, Time now) {
+  static_cast<void>(take_off([&](driver::Engine& engine, Time now) -> Outcome<void> {
     engine.remove_sink(*this);
     for (Owned* object : objects_) object->abandon(engine, now);
-  });
+    return {};
+  }));
 }
 
 Context::~Context() {
@@ -44,12 +45,12 @@ Context::~Context() {
 }
 
 void Context::adopt(Owned& object) {
-  const std::scoped_lock held(lock_);
+  const std::scoped_lock held(objects_lock());
   objects_.splice(objects_.begin(), object.node_);
 }
 
 void Context::release(Owned& object) {
-  const std::scoped_lock held(lock_);
+  const std::scoped_lock held(objects_lock());
   object.node_.splice(object.node_.begin(), objects_, object.place_);
 }
 
@@ -79,8 +80,9 @@ VERB("IBVERBS_1.1", int, ibv_close_device, (ibv_context * context)) {
   });
 }
 
-// What the pages of a registration hold is the program's own memory at every moment: there is
-// nothing that a child's first write could split from the device.
+// A child's first write to a page gives a copy to one of the two processes. By address the device
+// follows the parent wherever it goes; a pinned frame stays the parent's, since the kernel copies
+// such pages for the child at once (Linux 5.12).
 VERB("IBVERBS_1.1", int, ibv_fork_init, ()) { return 0; }
 
 VERB("IBVERBS_1.13", ibv_fork_status, ibv_is_fork_initialized, ()) { return IBV_FORK_UNNEEDED; }
@@ -91,6 +93,7 @@ SOFTHCA_ENTRY("IBVERBS_1.1", int, ibv_dofork_range, (void*, std::size_t), noexce
 BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_async_event,
               (ibv_context * context, ibv_async_event* event)) {
   return answer_minus_one([&]() -> Outcome<int> {
+    if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
     const auto next = Context::of(context).async_events().take();
     if (!next) return next.error();
     *event = *next;
@@ -98,17 +101,23 @@ BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_async_event,
   });
 }
 
+// In a forked child a thread of the parent may for ever be in the middle of a count; and nobody
+// waits for it there.
+void acknowledge(Context& owner, Acknowledgements& of, std::uint32_t events) {
+  if (!owner.is_left_behind()) of.acknowledge(events);
+}
+
 VERB("IBVERBS_1.1", void, ibv_ack_async_event, (ibv_async_event * event)) {
   switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
-      Cq::of(event->element.cq).async_events().acknowledge(1);
+      acknowledge(Cq::of(event->element.cq).owner(), Cq::of(event->element.cq).async_events(), 1);
       break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
-      Qp::of(event->element.qp).async_events().acknowledge(1);
+      acknowledge(Qp::of(event->element.qp).owner(), Qp::of(event->element.qp).async_events(), 1);
       break;
     default:
       break;  // about the device or the port, which do not go

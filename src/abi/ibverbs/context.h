@@ -5,7 +5,7 @@
 #pragma once
 #include <list>
 #include <memory>
-#include <mutex>
+#include <utility>
 
 #include "abi/event_queue.h"
 #include "abi/ibverbs/device.h"
@@ -49,6 +49,35 @@ class Context final : public ContextLayout, private driver::EventSink {
   void close();
 
   driver::LiveDevice& device() { return *device_; }
+
+  // This process was forked from the one that opened it: it can be asked and taken down, no more.
+  bool is_left_behind() const { return device_->is_left_behind(); }
+  // EPERM; the first time also a line on stderr.
+  Errno left_behind() { return errno_of(device_->left_behind().id); }
+
+  // What call(Engine&, Time) gives, which owns the device. FAILS WITH EPERM where it was left
+  // behind
+  template <class Call>
+  auto command(Call&& call)
+      -> decltype(outcome_of(call(std::declval<driver::Engine&>(), std::declval<Time>()))) {
+    if (is_left_behind()) return left_behind();
+    return outcome_of(device_->run(std::forward<Call>(call)));
+  }
+  // The same for a call that posts sends.
+  template <class Call>
+  auto post(Call&& call)
+      -> decltype(outcome_of(call(std::declval<driver::Engine&>(), std::declval<Time>()))) {
+    if (is_left_behind()) return left_behind();
+    return outcome_of(device_->post(std::forward<Call>(call)));
+  }
+  // The same for a call that takes something off the device. Where it was left behind there is
+  // nothing to take off.
+  template <class Call>
+  Outcome<void> take_off(Call&& call) {
+    if (is_left_behind()) return {};
+    return outcome_of(device_->run(std::forward<Call>(call)));
+  }
+
   EventQueue& async_events() { return *async_events_; }
 
   // Keeps track of an object until it goes or the context is closed.
@@ -65,9 +94,11 @@ class Context final : public ContextLayout, private driver::EventSink {
   std::shared_ptr<driver::LiveDevice> device_;
   std::unique_ptr<EventQueue> async_events_;
   os::SharedMemory command_;  // cmd_fd: a descriptor with an inode of its own, which can be dup()ed
-  std::mutex lock_;
-  std::list<Owned*> objects_;  // newest first
+  std::list<Owned*> objects_;  // newest first; under objects_lock()
 };
+
+// Counts events that the program has acknowledged.
+void acknowledge(Context& owner, Acknowledgements& of, std::uint32_t events);
 
 // Fills every function pointer that programs may call through a context.
 void fill_slots(ContextLayout& context);

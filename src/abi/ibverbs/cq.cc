@@ -60,6 +60,7 @@ Cq::~Cq() {
     Channel::of(channel).events().forget(completion_events_);
     Channel::of(channel).detach();
   }
+  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
   pthread_cond_destroy(&cond);
   pthread_mutex_destroy(&mutex);
 }
@@ -70,9 +71,9 @@ Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
   if (request.channel != nullptr && request.channel->context != &owner.context())
     return Errno{EINVAL};
   std::unique_ptr<Cq> cq(new Cq(owner, request));
-  const auto queue = outcome_of(owner.device().run([&](driver::Engine& engine, Time now) {
+  const auto queue = owner.command([&](driver::Engine& engine, Time now) {
     return engine.create_cq(request.entries, cq.get(), now);
-  }));
+  });
   if (!queue) return queue.error();
   cq->queue_ = *queue;
   cq->handle = cq->queue_->cqn();
@@ -82,13 +83,15 @@ Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
 }
 
 Outcome<void> Cq::destroy() {
-  const auto gone = outcome_of(owner().device().run(
-      [&](driver::Engine& engine, Time now) { return engine.destroy_cq(*queue_, now); }));
+  const auto gone = owner().take_off(
+      [&](driver::Engine& engine, Time now) { return engine.destroy_cq(*queue_, now); });
   if (!gone) return gone;
   owner().async_events().forget(async_events_);
   if (channel != nullptr) Channel::of(channel).events().forget(completion_events_);
-  completion_events_.wait();
-  async_events_.wait();
+  if (!owner().is_left_behind()) {
+    completion_events_.wait();
+    async_events_.wait();
+  }
   owner().release(*this);
   return {};
 }
@@ -97,8 +100,11 @@ void Cq::abandon(driver::Engine& engine, Time now) {
   [[maybe_unused]] const auto gone = engine.destroy_cq(*queue_, now);
 }
 
-std::size_t Cq::poll(std::span<driver::Completion> out) {
+// In the child of a fork every ring is empty (os/reserved_memory.h), so asking what this is can
+// wait until nothing was found.
+Outcome<std::size_t> Cq::poll(std::span<driver::Completion> out) {
   if (const std::size_t found = queue_->poll(out); found != 0) return found;
+  if (owner().is_left_behind()) return owner().left_behind();
   owner().device().drive();
   return queue_->poll(out);
 }
@@ -126,9 +132,11 @@ int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
     while (filled < num_entries) {
       const auto room = std::min(static_cast<std::size_t>(num_entries - filled), kBatch);
       const std::span<driver::Completion> wanted(batch.data(), room);
-      const std::size_t found = filled == 0 ? cq.poll(wanted) : cq.queue()->poll(wanted);
-      for (std::size_t i = 0; i < found; ++i) wc[filled++] = as_verbs(batch[i]);
-      if (found < room) break;
+      const auto found =
+          filled == 0 ? cq.poll(wanted) : Outcome<std::size_t>(cq.queue()->poll(wanted));
+      if (!found) return found.error();
+      for (std::size_t i = 0; i < *found; ++i) wc[filled++] = as_verbs(batch[i]);
+      if (*found < room) break;
     }
     return filled;
   });
@@ -137,15 +145,19 @@ int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
 int req_notify_cq(ibv_cq* verbs, int solicited_only) noexcept {
   return answer_errno([&]() -> Outcome<void> {
     Cq& cq = Cq::of(verbs);
-    cq.owner().device().run([&](driver::Engine& engine, Time now) {
+    const auto armed = cq.owner().command([&](driver::Engine& engine, Time now) -> Outcome<void> {
       engine.arm_cq(*cq.queue(), solicited_only != 0, now);
+      return {};
     });
+    if (!armed) return armed;
     if (cq.channel != nullptr) cq.owner().device().expect_sleep();
     return {};
   });
 }
 
 int Cq::begin() {
+  // Before the lock, which a thread of the parent may hold for ever.
+  if (owner().is_left_behind()) return errno = owner().left_behind().code;
   if (!single_threaded_) polling_.lock();
   const int found = take_next();
   if (found != 0 && !single_threaded_) polling_.unlock();
@@ -153,7 +165,7 @@ int Cq::begin() {
 }
 
 int Cq::take_next() {
-  const auto outcome = caught([&]() -> Outcome<std::size_t> { return poll({&current_, 1}); });
+  const auto outcome = caught([&] { return poll({&current_, 1}); });
   if (!outcome) return outcome.error().code;
   if (*outcome == 0) return ENOENT;
   wr_id = current_.wr_id;

@@ -33,7 +33,8 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
   void abandon(driver::Engine& engine, Time now) override;
 
   // What is in the ring; if nothing is, what is there once the device has been driven.
-  std::size_t poll(std::span<driver::Completion> out);
+  // FAILS WITH EPERM in a forked child
+  Outcome<std::size_t> poll(std::span<driver::Completion> out);
 
   Context& owner() { return Context::of(context); }
   driver::CompletionQueue* queue() { return queue_; }

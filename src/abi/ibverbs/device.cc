@@ -1,8 +1,10 @@
 #include "abi/ibverbs/device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "abi/entry.h"
@@ -19,7 +21,14 @@ void copy_text(char (&to)[N], const std::string& from) {
   to[length] = '\0';
 }
 
+// Never destroyed: threads of the program may still be inside when the process ends.
+constinit os::ForkMutex g_lock;
+constinit std::vector<std::unique_ptr<Device>>* g_known = nullptr;
+constinit std::atomic<bool> g_hooked{false};
+
 }  // namespace
+
+os::ForkMutex& objects_lock() { return g_lock; }
 
 Device::Device(driver::DeviceDescription description) : description_(std::move(description)) {
   const std::string uverbs = "uverbs" + std::to_string(description_.ordinal);
@@ -31,24 +40,27 @@ Device::Device(driver::DeviceDescription description) : description_(std::move(d
   copy_text(verbs.ibdev_path, "/sys/class/infiniband/" + description_.name);
 }
 
+// Whoever opens a device has listed it before, so this comes before every other use of the lock.
 std::vector<Device*> Device::list() {
-  // Never destroyed: threads of the program may still be inside when the process ends.
-  static auto& known_lock = *new std::mutex;
-  static auto& known = *new std::vector<std::unique_ptr<Device>>;
-
+  if (!g_hooked.exchange(true))
+    os::on_fork({.before = [] { g_lock.lock_for_fork(); },
+                 .in_parent = [] { g_lock.unlock_after_fork(); },
+                 .in_child = [] { g_lock.unlock_after_fork(); }});
   std::vector<driver::DeviceDescription> present = driver::list_devices();
   std::vector<Device*> listed;
-  const std::scoped_lock held(known_lock);
+  const std::scoped_lock held(g_lock);
+  if (g_known == nullptr) g_known = new std::vector<std::unique_ptr<Device>>;
+  auto& known = *g_known;
   for (driver::DeviceDescription& one : present) {
     const auto same = std::ranges::find_if(known, [&](const auto& device) {
-      const auto was = device->description();
+      const driver::DeviceDescription& was = device->description_;
       return was.name == one.name && was.interface == one.interface;
     });
     if (same == known.end()) {
       known.push_back(std::unique_ptr<Device>(new Device(std::move(one))));
       listed.push_back(known.back().get());
     } else {
-      (*same)->update(std::move(one));
+      (*same)->description_ = std::move(one);
       listed.push_back(same->get());
     }
   }
@@ -56,13 +68,8 @@ std::vector<Device*> Device::list() {
 }
 
 driver::DeviceDescription Device::description() const {
-  const std::scoped_lock held(lock_);
+  const std::scoped_lock held(g_lock);
   return description_;
-}
-
-void Device::update(driver::DeviceDescription description) {
-  const std::scoped_lock held(lock_);
-  description_ = std::move(description);
 }
 
 VERB("IBVERBS_1.1", ibv_device**, ibv_get_device_list, (int* num_devices)) {

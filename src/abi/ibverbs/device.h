@@ -9,11 +9,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "abi/layout.h"
 #include "driver/attributes.h"
+#include "os/fork.h"
 
 namespace softhca::abi {
 
@@ -32,10 +32,12 @@ class Device : public DeviceLayout {
 
  private:
   explicit Device(driver::DeviceDescription description);
-  void update(driver::DeviceDescription description);
 
-  mutable std::mutex lock_;
-  driver::DeviceDescription description_;
+  driver::DeviceDescription description_;  // under objects_lock()
 };
+
+// Guards the list of devices, their descriptions and the objects of every context: what changes
+// rarely, and has to be whole in the child of a fork.
+os::ForkMutex& objects_lock();
 
 }  // namespace softhca::abi

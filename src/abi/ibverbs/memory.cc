@@ -21,8 +21,7 @@ ibv_mr* register_memory(ibv_pd* pd, const Mr::Request& request) {
 
 Outcome<Pd*> Pd::create(Context& owner) {
   std::unique_ptr<Pd> pd(new Pd(owner));
-  const auto number = outcome_of(
-      owner.device().run([](driver::Engine& engine, Time) { return engine.alloc_pd(); }));
+  const auto number = owner.command([](driver::Engine& engine, Time) { return engine.alloc_pd(); });
   if (!number) return number.error();
   pd->handle = *number;
   owner.adopt(*pd);
@@ -36,11 +35,11 @@ void Pd::abandon(driver::Engine& engine, Time) {
 Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
   std::unique_ptr<Mr> mr(new Mr(domain));
   const VirtAddr address{reinterpret_cast<std::uintptr_t>(request.start)};
-  const auto region = outcome_of(domain.owner().device().run([&](driver::Engine& engine, Time now) {
+  const auto region = domain.owner().command([&](driver::Engine& engine, Time now) {
     return engine.register_memory(domain.number(), address, request.length,
                                   WireAddr{request.io_address},
                                   driver::AccessFlags::of_bits(request.access), now);
-  }));
+  });
   if (!region) {
     const bool offered = (request.access & kNotOffered) == 0;
     return region.error().code == EINVAL && !offered ? Errno{EOPNOTSUPP} : region.error();
@@ -69,8 +68,8 @@ VERB("IBVERBS_1.1", int, ibv_dealloc_pd, (ibv_pd * verbs)) {
   return answer_errno([&]() -> Outcome<void> {
     Pd& pd = Pd::of(verbs);
     if (pd.address_handles.load() != 0) return Errno{EBUSY};
-    const auto gone = outcome_of(pd.owner().device().run(
-        [&](driver::Engine& engine, Time) { return engine.dealloc_pd(pd.number()); }));
+    const auto gone = pd.owner().take_off(
+        [&](driver::Engine& engine, Time) { return engine.dealloc_pd(pd.number()); });
     if (!gone) return gone;
     pd.owner().release(pd);
     delete &pd;
@@ -97,8 +96,8 @@ VERB("IBVERBS_1.8", ibv_mr*, ibv_reg_mr_iova2,
 VERB("IBVERBS_1.1", int, ibv_dereg_mr, (ibv_mr * verbs)) {
   return answer_errno([&]() -> Outcome<void> {
     Mr& mr = Mr::of(verbs);
-    const auto gone = outcome_of(mr.owner().device().run(
-        [&](driver::Engine& engine, Time now) { return engine.deregister_memory(mr.key(), now); }));
+    const auto gone = mr.owner().take_off(
+        [&](driver::Engine& engine, Time now) { return engine.deregister_memory(mr.key(), now); });
     if (!gone) return gone;
     mr.owner().release(mr);
     delete &mr;

@@ -103,8 +103,8 @@ int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
     const auto call = [&](driver::Engine& engine, Time now) {
       return post_list(engine, qp.pair(), next, now);
     };
-    driver::LiveDevice& device = qp.owner().device();
-    return std::is_same_v<WorkRequest, ibv_send_wr> ? device.post(call) : device.run(call);
+    return std::is_same_v<WorkRequest, ibv_send_wr> ? qp.owner().post(call)
+                                                    : qp.owner().command(call);
   });
   if (code != 0 && bad != nullptr) *bad = next;
   return code;

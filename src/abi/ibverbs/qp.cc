@@ -59,6 +59,7 @@ Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted)
 
 Qp::~Qp() {
   owner().async_events().forget(async_events_);
+  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
   pthread_cond_destroy(&known.qp_base.cond);
   pthread_mutex_destroy(&known.qp_base.mutex);
 }
@@ -73,8 +74,8 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
                                            .capacity = capacity_of(wanted.cap),
                                            .signal_all = wanted.sq_sig_all != 0,
                                            .events = qp.get()};
-  const auto pair = outcome_of(qp->owner().device().run(
-      [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); }));
+  const auto pair = qp->owner().command(
+      [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();
   qp->pair_ = *pair;
   qp->verbs().qp_num = qp->verbs().handle = qp->pair_->qpn().value;
@@ -85,16 +86,16 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
   if ((operations & ~SendBuilder::kOperations) != 0) return Errno{EOPNOTSUPP};
-  builder_ = std::make_unique<SendBuilder>(*pair_, owner().device());
+  builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};
 }
 
 Outcome<void> Qp::destroy() {
-  const auto gone = outcome_of(owner().device().run(
-      [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); }));
+  const auto gone = owner().take_off(
+      [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); });
   if (!gone) return gone;
   owner().async_events().forget(async_events_);
-  async_events_.wait();
+  if (!owner().is_left_behind()) async_events_.wait();
   owner().release(*this);
   return {};
 }
@@ -163,9 +164,9 @@ VERB("IBVERBS_1.1", int, ibv_modify_qp, (ibv_qp * verbs, ibv_qp_attr* attributes
     const auto wanted = attributes_of(*attributes, mask);
     if (!wanted) return wanted.error();
     const auto selected = transport::QpAttributeMask::of_bits(static_cast<std::uint32_t>(mask));
-    const auto changed = outcome_of(qp.owner().device().run([&](driver::Engine& engine, Time now) {
+    const auto changed = qp.owner().command([&](driver::Engine& engine, Time now) {
       return engine.modify_qp(qp.pair(), *wanted, selected, now);
-    }));
+    });
     if (changed && (mask & IBV_QP_STATE) != 0) verbs->state = attributes->qp_state;
     return changed;
   });
@@ -175,8 +176,8 @@ VERB("IBVERBS_1.1", int, ibv_query_qp,
      (ibv_qp * verbs, ibv_qp_attr* attributes, int, ibv_qp_init_attr* initial)) {
   return answer_errno([&]() -> Outcome<void> {
     Qp& qp = Qp::of(verbs);
-    const auto now_has = qp.owner().device().run(
-        [&](driver::Engine& engine, Time) { return engine.query_qp(qp.pair()); });
+    const auto now_has = qp.owner().device().look(
+        [&](const driver::Engine& engine) { return engine.query_qp(qp.pair()); });
     *attributes = as_verbs(now_has);
     attributes->cap = as_verbs(qp.pair().capacity());
     if (initial != nullptr) qp.report(*initial);

@@ -88,11 +88,11 @@ Outcome<PortLayout> port_of(ibv_context* context, std::uint32_t port) {
   if (port != kPort) return Errno{EINVAL};
   driver::LiveDevice& device = Context::of(context).device();
   device.refresh_port();
-  return abi::as_verbs(device.run([](driver::Engine& engine, Time) { return engine.port(); }));
+  return abi::as_verbs(device.look([](const driver::Engine& engine) { return engine.port(); }));
 }
 
 std::vector<driver::GidEntry> gids_of(ibv_context* context) {
-  return Context::of(context).device().run([](driver::Engine& engine, Time) {
+  return Context::of(context).device().look([](const driver::Engine& engine) {
     return std::vector<driver::GidEntry>(engine.gids().begin(), engine.gids().end());
   });
 }

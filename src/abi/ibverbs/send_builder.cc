@@ -9,7 +9,10 @@
 
 namespace softhca::abi {
 
+bool SendBuilder::is_left_behind() const { return owner_.is_left_behind(); }
+
 void SendBuilder::begin() {
+  if (is_left_behind()) return;
   lock_.lock();
   clear();
 }
@@ -60,6 +63,7 @@ Outcome<void> SendBuilder::check() const {
 }
 
 Outcome<void> SendBuilder::post() {
+  if (is_left_behind()) return owner_.left_behind();
   const std::unique_lock held(lock_, std::adopt_lock);
   if (const auto good = check(); !good) return good;
   for (Draft& draft : drafts_) {
@@ -69,7 +73,7 @@ Outcome<void> SendBuilder::post() {
         sge.address = reinterpret_cast<std::uintptr_t>(inline_bytes_.data() + sge.address);
     draft.request.sges = sges;
   }
-  return device_.post([&](driver::Engine& engine, Time now) -> Outcome<void> {
+  return owner_.post([&](driver::Engine& engine, Time now) -> Outcome<void> {
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       const auto posted =
           outcome_of(engine.post_send(pair_, drafts_[i].request, i + 1 < drafts_.size(), now));
@@ -81,7 +85,9 @@ Outcome<void> SendBuilder::post() {
   });
 }
 
-void SendBuilder::discard() { lock_.unlock(); }
+void SendBuilder::discard() {
+  if (!is_left_behind()) lock_.unlock();
+}
 
 // The function pointers of ibv_qp_ex, as calls on a builder.
 namespace {
@@ -94,6 +100,7 @@ SendBuilder& builder_of(ibv_qp_ex* qp) { return *Qp::of(&qp->qp_base).builder();
 template <class Call>
 void building(ibv_qp_ex* qp, Call&& call) {
   SendBuilder& builder = builder_of(qp);
+  if (builder.is_left_behind()) return;
   const int code = answer_errno([&]() -> Outcome<void> {
     call(builder);
     return {};

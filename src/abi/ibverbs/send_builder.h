@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "abi/errno_of.h"
-#include "driver/live_device.h"
+#include "driver/attributes.h"
 
 namespace softhca::abi {
 
+class Context;
 class Qp;
 
 class SendBuilder {
@@ -26,7 +27,11 @@ class SendBuilder {
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
       IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
 
-  SendBuilder(driver::QueuePair& pair, driver::LiveDevice& device) : pair_(pair), device_(device) {}
+  SendBuilder(driver::QueuePair& pair, Context& owner) : pair_(pair), owner_(owner) {}
+
+  // In a forked child nothing is built, and posting fails with EPERM: a thread of the parent may
+  // be in the middle of it for ever.
+  bool is_left_behind() const;
 
   void begin();
   // Starts the next work request.
@@ -52,7 +57,7 @@ class SendBuilder {
   void clear();
 
   driver::QueuePair& pair_;
-  driver::LiveDevice& device_;
+  Context& owner_;
   std::mutex lock_;
   std::vector<Draft> drafts_;
   std::vector<driver::Sge> sges_;  // of all drafts; inline ones hold an offset in bytes_

@@ -1,0 +1,51 @@
+// Traffic between two endpoints, checked to the byte.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "endpoint.h"
+
+namespace verbs_test {
+
+inline bool post_write(Endpoint& from, std::uint64_t to, std::uint32_t rkey, std::uint32_t bytes) {
+  ibv_sge sge = from.sge(0, bytes);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = to;
+  wr.wr.rdma.rkey = rkey;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(from.qp, &wr, &bad) == 0;
+}
+
+// `rounds` WRITEs of some packets each, every one with bytes of its own. Says whether all arrived.
+inline bool exchange(Endpoint& a, Endpoint& b, int rounds, std::uint32_t bytes = 5000) {
+  static unsigned char next = 0;
+  for (int round = 0; round < rounds; ++round) {
+    ++next;
+    std::fill_n(a.buffer.begin(), bytes, next);
+    if (!post_write(a, b.address(0), b.mr->rkey, bytes)) return false;
+    const auto done = a.wait();
+    if (!done || done->status != IBV_WC_SUCCESS) return false;
+    if (!std::all_of(b.buffer.begin(), b.buffer.begin() + bytes,
+                     [](unsigned char x) { return x == next; }))
+      return false;
+  }
+  return true;
+}
+
+// Both ends of a connection in this process.
+struct Pair {
+  explicit Pair(const Options& options = {}) : a(options), b(options) {
+    if (a.is_ready() && b.is_ready()) connect(a, b);
+  }
+  bool is_connected() const { return a.is_ready() && b.is_ready() && a.state() == IBV_QPS_RTS; }
+  bool works(int rounds = 20) { return is_connected() && exchange(a, b, rounds); }
+
+  Endpoint a;
+  Endpoint b;
+};
+
+}  // namespace verbs_test
