@@ -26,6 +26,8 @@ void on_assertion(const char* expression, const char* file, int line) {
 }
 
 constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
+// A miss costs some 50 ns: whoever still owns the device after so many may be off its CPU.
+constexpr std::uint32_t kMissesBeforeWaiting = 256;
 
 }  // namespace
 
@@ -35,24 +37,57 @@ struct LiveDevice::Inside {
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
   std::vector<int> watched;
+  std::atomic<std::uint64_t> turns{0};        // how often the lock was taken
+  std::atomic<std::uint64_t> missed_turn{0};  // by a poll that found the device owned
+  std::atomic<std::uint32_t> misses{0};       // of that turn
 
-  // Drives until there is nothing to do. REQUIRES: the lock is held.
+  void own();
+  bool is_owner_stuck();
+  // Drives until there is nothing to do, or the program would like to. Takes the lock.
   Time drive_out();
+  Time drive_round(bool first, bool& worked);
   void stop_if_broken();
   void serve();  // starts the thread, or tells it of new descriptors
 };
 
-Time LiveDevice::Inside::drive_out() {
-  machine->tracer().count(Counter::Wakeups);
-  machine->udp().expect_any();
+// REQUIRES: the lock is held.
+void LiveDevice::Inside::own() { turns.store(turns.load(std::memory_order_relaxed) + 1); }
+
+// A program that spins while the owner is off its CPU keeps it off, on a machine with less CPUs
+// than threads. Called by those who found the device owned.
+bool LiveDevice::Inside::is_owner_stuck() {
+  const std::uint64_t turn = turns.load();
+  if (missed_turn.exchange(turn) != turn) misses.store(0);
+  return misses.fetch_add(1) >= kMissesBeforeWaiting;
+}
+
+Time LiveDevice::Inside::drive_round(bool first, bool& worked) {
+  if (first) {
+    machine->tracer().count(Counter::Wakeups);
+    machine->udp().expect_any();
+  }
   try {
-    for (int round = 0; round < kRoundsAtMost && machine->engine().progress(machine->now());
-         ++round) {
-    }
+    worked = machine->engine().progress(machine->now());
   } catch (const AssertionFailed&) {
+    worked = false;
   }
   stop_if_broken();
   return machine->engine().next_deadline();
+}
+
+// The lock is given back after each round: the program may be waiting for it.
+Time LiveDevice::Inside::drive_out() {
+  for (int round = 0;; ++round) {
+    bool worked = false;
+    Time deadline;
+    {
+      const std::lock_guard owned(lock);
+      own();
+      deadline = drive_round(round == 0, worked);
+    }
+    const bool is_missed = missed_turn.load() == turns.load();
+    if (!worked || is_missed || round == kRoundsAtMost) return deadline;
+  }
 }
 
 void LiveDevice::Inside::stop_if_broken() {
@@ -67,14 +102,9 @@ void LiveDevice::Inside::serve() {
   if (!machine->is_listening()) return;
   const std::vector<int> fds = machine->udp().fds();
   if (!thread.is_running()) {
-    thread.start("softhca",
-                 {.now = [this] { return machine->now(); },
-                  .drive =
-                      [this] {
-                        const std::lock_guard owned(lock);
-                        return drive_out();
-                      }},
-                 fds);
+    thread.start(
+        "softhca",
+        {.now = [this] { return machine->now(); }, .drive = [this] { return drive_out(); }}, fds);
     watched = fds;
   } else if (fds != watched) {
     thread.watch(fds);
@@ -120,7 +150,10 @@ LiveDevice::LiveDevice(const DeviceDescription& which) : inside_(std::make_uniqu
 
 LiveDevice::~LiveDevice() { inside_->thread.stop(); }
 
-void LiveDevice::enter() { inside_->lock.lock(); }
+void LiveDevice::enter() {
+  inside_->lock.lock();
+  inside_->own();
+}
 
 void LiveDevice::leave() {
   Inside& in = *inside_;
@@ -135,8 +168,12 @@ Time LiveDevice::now() const { return inside_->machine->now(); }
 
 bool LiveDevice::drive() {
   Inside& in = *inside_;
-  const std::unique_lock owned(in.lock, std::try_to_lock);
-  if (!owned) return false;
+  std::unique_lock owned(in.lock, std::try_to_lock);
+  if (!owned) {
+    if (!in.is_owner_stuck()) return false;
+    owned.lock();
+  }
+  in.own();
   const Time now = in.machine->now();
   bool worked = false;
   try {

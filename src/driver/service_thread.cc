@@ -89,8 +89,10 @@ void ServiceThread::run() {
       continue;
     }
     look = kFirstLook;
+    // Work that comes due while it drives wakes it, even after `drive` has given the device back.
+    sleeps_until_.store(Time::never().ps);
     const Time deadline = work_.drive();
-    sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
+    sleeps_until_.store(std::min(sleeps_until_.load(), deadline.ps));
     if (stopping_.load()) return;
     sleep_armed(deadline);
   }

@@ -19,7 +19,7 @@ enum { kMostProcesses = 64, kSlotBytes = 16384, kNoteBytes = 256, kSlots = 2 };
 
 static const uint32_t kSizes[] = {1, 1023, 4096, 4097, 10000, kSlotBytes};
 
-// What lies in the region of a process for each peer.
+// What lies in the region of a member for each peer.
 struct Lane {
   unsigned char landing[kSlots][kSlotBytes];   // the peer WRITEs here
   unsigned char outgoing[kSlots][kSlotBytes];  // WRITTEN to the peer
@@ -43,7 +43,7 @@ struct Peer {
   uint32_t checked;    // rounds received
 };
 
-struct Process {
+struct Member {
   struct Device device;
   struct ibv_mr* region;
   struct Lane* lanes;
@@ -52,8 +52,7 @@ struct Process {
 };
 
 static uint64_t seed_of(uint32_t from, uint32_t to, uint32_t round, int is_note) {
-  return ((uint64_t)from << 48) | ((uint64_t)to << 32) | ((uint64_t)round << 1) |
-         (uint64_t)is_note;
+  return ((uint64_t)from << 48) | ((uint64_t)to << 32) | ((uint64_t)round << 1) | (uint64_t)is_note;
 }
 static uint32_t size_of(uint32_t round) {
   return kSizes[round % (sizeof(kSizes) / sizeof(kSizes[0]))];
@@ -70,7 +69,7 @@ static void read_all(int fd, void* bytes, size_t count) {
   }
 }
 
-static void post_receive(struct Process* me, uint32_t peer, uint32_t round) {
+static void post_receive(struct Member* me, uint32_t peer, uint32_t round) {
   unsigned char* const room = me->peers[peer].lane->received[round % kSlots];
   struct ibv_sge piece = {(uintptr_t)room, kNoteBytes, me->region->lkey};
   struct ibv_recv_wr request = {.wr_id = peer, .sg_list = &piece, .num_sge = 1};
@@ -78,7 +77,7 @@ static void post_receive(struct Process* me, uint32_t peer, uint32_t round) {
   CHECK(ibv_post_recv(me->peers[peer].pair, &request, &bad) == 0);
 }
 
-static void post_round(struct Process* me, uint32_t to) {
+static void post_round(struct Member* me, uint32_t to) {
   struct Peer* peer = &me->peers[to];
   const uint32_t round = peer->sent++;
   const uint32_t slot = round % kSlots;
@@ -106,14 +105,14 @@ static void post_round(struct Process* me, uint32_t to) {
 }
 
 // Posts the rounds that are due: the peer's last one has come, and the slot is free.
-static void advance(struct Process* me, uint32_t to) {
+static void advance(struct Member* me, uint32_t to) {
   struct Peer* peer = &me->peers[to];
   while (peer->sent < me->rounds && peer->sent <= peer->checked &&
          peer->sent < peer->completed + kSlots)
     post_round(me, to);
 }
 
-static void on_completion(struct Process* me, const struct ibv_wc* wc) {
+static void on_completion(struct Member* me, const struct ibv_wc* wc) {
   const uint32_t from = (uint32_t)wc->wr_id;
   struct Peer* peer = &me->peers[from];
   if (wc->status != IBV_WC_SUCCESS) {
@@ -134,7 +133,7 @@ static void on_completion(struct Process* me, const struct ibv_wc* wc) {
   advance(me, from);
 }
 
-static int is_complete(const struct Process* me) {
+static int is_complete(const struct Member* me) {
   for (uint32_t i = 0; i < me->count; ++i) {
     const struct Peer* peer = &me->peers[i];
     if (i != me->self && (peer->completed < me->rounds || peer->checked < me->rounds)) return 0;
@@ -142,7 +141,7 @@ static int is_complete(const struct Process* me) {
   return 1;
 }
 
-static void run(struct Process* me, int with_events) {
+static void run(struct Member* me, int with_events) {
   struct ibv_wc completions[16];
   for (uint32_t i = 0; i < me->count; ++i)
     if (i != me->self) advance(me, i);
@@ -165,7 +164,7 @@ static void run(struct Process* me, int with_events) {
   }
 }
 
-static void set_up(struct Process* me, struct Place* mine) {
+static void set_up(struct Member* me, struct Place* mine) {
   const size_t bytes = me->count * sizeof(struct Lane);
   me->device = open_first_device((int)(me->count * 4 * kSlots));
   me->lanes = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -188,7 +187,7 @@ static void set_up(struct Process* me, struct Place* mine) {
 
 // One of the crowd. The parent at `fd` passes everybody's places to everybody, and is the barrier.
 static void be_one(uint32_t self, uint32_t count, uint32_t rounds, int with_events, int fd) {
-  static struct Process me;
+  static struct Member me;
   static struct Place mine[kMostProcesses], all[kMostProcesses][kMostProcesses];
   const struct Patience patience = {16, 7};
   char word = 0;

@@ -110,8 +110,8 @@ static inline void connect_queue_pair(const struct Device* device, struct ibv_qp
   attributes.ah_attr.grh.dgid = peer->gid;
   attributes.ah_attr.grh.hop_limit = 64;
   CHECK(ibv_modify_qp(pair, &attributes,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                          IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
   attributes.qp_state = IBV_QPS_RTS;
   attributes.timeout = patience.timeout;
   attributes.retry_cnt = patience.retries;

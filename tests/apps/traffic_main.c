@@ -37,7 +37,7 @@ struct Side {
   unsigned char* memory;  // a window of messages to send, then a window of messages received
   int peer;               // TCP
   uint64_t sent, completed, received;
-  int is_ending;      // no message follows the one that says so
+  int is_ending;  // no message follows the one that says so
   int has_sent_last, has_received_last;
 };
 
