@@ -23,6 +23,10 @@ constexpr std::uint32_t kMailBusyFor = 256;
 // Some packets of others always land here while members come and go; this many are a pattern.
 constexpr std::uint32_t kForwardsBeforeRepair = 32;
 constexpr Duration kRepairEvery = seconds(1);
+// After so long without a packet somebody else may be getting them: one who is stopped, and
+// forwards nothing. Then the ports are looked at, and again after the pause.
+constexpr Duration kSilence = milliseconds(50);
+constexpr Duration kLookAgainAfter = milliseconds(250);
 
 constexpr std::size_t kSourcePorts = 16;
 constexpr std::uint32_t kFirstSourcePort = 0xc000;
@@ -59,9 +63,23 @@ struct UdpLink::Address {
   local::PortGroup group;
   std::array<os::UdpSocket, kSourcePorts> senders;  // opened when a QP first needs one
   bool active = true;
+  // Steers anew if the arrivals, or that there are none, hint at a member that has died.
+  void repair_if_due(bool heard, Time now);
+
   std::uint32_t forwards = 0;  // since the last repair
   Time next_repair{};
+  std::optional<Time> silent_since;
 };
+
+void UdpLink::Address::repair_if_due(bool heard, Time now) {
+  if (heard || !silent_since) silent_since = now;
+  const bool is_silent = now - *silent_since >= kSilence;
+  const bool is_asked = forwards >= kForwardsBeforeRepair;
+  if ((!is_silent && !is_asked) || now < next_repair) return;
+  group.repair();
+  forwards = 0;
+  next_repair = now + (is_asked ? kRepairEvery : kLookAgainAfter);
+}
 
 struct UdpLink::Room {
   os::DatagramArena arena{kSlots, kSlotBytes};
@@ -209,11 +227,7 @@ std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time no
                       .bytes = arrival.bytes};
     if (!belongs_elsewhere(address, frame)) out[count++] = frame;
   }
-  if (address.forwards >= kForwardsBeforeRepair && address.next_repair <= now) {
-    address.group.repair();
-    address.forwards = 0;
-    address.next_repair = now + kRepairEvery;
-  }
+  address.repair_if_due(arrived != 0, now);
   return count;
 }
 

@@ -209,11 +209,11 @@ void PortGroup::write_members(std::span<const PortMember> members) {
 }
 
 void PortGroup::steer(std::span<const PortMember> members) {
-  const std::vector<os::SteeringRule> rules = steering_rules(members);
+  const std::vector<os::SteeringRule> rules = steering_rules(members, steerings_++);
   const bool attached =
       static_cast<bool>(socket_.steer(kQpnWord, kQpnBlockShift, kBlockMask, rules));
-  steered_ = attached && std::any_of(rules.begin(), rules.end(), [&](const os::SteeringRule& r) {
-               return r.key == seat_.block;
+  steered_ = attached && std::any_of(members.begin(), members.end(), [&](const PortMember& m) {
+               return m.block == seat_.block && m.place != kUnknownPlace;
              });
 }
 

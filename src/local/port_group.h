@@ -73,6 +73,7 @@ class PortGroup {
   os::PeerTable table_;  // not open: nothing is steered by this member
   os::HostName beacon_;  // its name tells others where the table is
   bool steered_ = false;
+  std::uint32_t steerings_ = 0;  // each guesses differently where a place is not known
 };
 
 }  // namespace softhca::local
