@@ -122,13 +122,13 @@ full_matrix() {
     for program in ib_send_bw ib_write_bw ib_read_bw; do
       for options in '-q 1' '-q 4' '-q 1 -e' '-q 4 -e' '-b' '-q 4 -b'; do
         # shellcheck disable=SC2086
-        perftest "$family" "$program" -a -n 20 $options
+        perftest "$family" "$program" -a -n 5 $options
       done
       for mtu in "$@"; do perftest "$family" "$program" -s 65536 -n 100 -m "$mtu"; done
     done
     for program in ib_send_lat ib_write_lat ib_read_lat; do
-      perftest "$family" "$program" -a -n 20
-      [ "$program" = ib_write_lat ] || perftest "$family" "$program" -a -n 20 -e
+      perftest "$family" "$program" -a -n 5
+      [ "$program" = ib_write_lat ] || perftest "$family" "$program" -a -n 5 -e
     done
   done
 }
