@@ -30,6 +30,8 @@ constexpr int kSpins = 500;               // some microseconds, for a lock that 
 constexpr std::uint64_t kFewPackets = 4;  // a message that is waited for, not a stream
 constexpr Duration kAnswerTime = microseconds(2);
 constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
+// A miss costs some 50 ns: whoever still owns the device after so many may be off its CPU.
+constexpr std::uint32_t kMissesBeforeWaiting = 256;
 
 }  // namespace
 
@@ -38,11 +40,17 @@ struct LiveDevice::Inside {
   os::ForkMutex lock;  // the device lock
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
-  std::uint32_t watched = 0;      // the version of the descriptors that the thread listens to
-  std::atomic<bool> told{false};  // that it was left behind
-  Inside* next_left = nullptr;    // of those that a child was left with
+  std::uint32_t watched = 0;                  // version of the descriptors that the thread hears
+  std::atomic<bool> told{false};              // that it was left behind
+  Inside* next_left = nullptr;                // of those that a child was left with
+  std::atomic<std::uint64_t> turns{0};        // how often the lock was taken
+  std::atomic<std::uint64_t> missed_turn{0};  // by a poll that found the device owned
+  std::atomic<std::uint32_t> misses{0};       // of that turn
 
-  // Drives until there is nothing to do. REQUIRES: the lock is held.
+  void own();
+  bool is_owner_stuck();
+  bool is_missed() const { return missed_turn.load() == turns.load(); }
+  // Drives until there is nothing to do, or the program would like to. REQUIRES: owned.
   void drive_out(nic::Caller caller);
   void stop_if_broken();
   void listen();  // starts the thread, or tells it of new descriptors
@@ -56,10 +64,21 @@ std::uint64_t LiveDevice::Inside::count(Counter counter) const {
   return machine->tracer().counters().get(counter);
 }
 
+// REQUIRES: the lock is held.
+void LiveDevice::Inside::own() { turns.store(turns.load(std::memory_order_relaxed) + 1); }
+
+// A program that spins while the owner is off its CPU keeps it off, on a machine with less CPUs
+// than threads. Called by those who found the device owned.
+bool LiveDevice::Inside::is_owner_stuck() {
+  const std::uint64_t turn = turns.load();
+  if (missed_turn.exchange(turn) != turn) misses.store(0);
+  return misses.fetch_add(1) >= kMissesBeforeWaiting;
+}
+
 // Sockets that are not empty after the last round wake the thread again.
 void LiveDevice::Inside::drive_out(nic::Caller caller) {
   try {
-    for (int round = 0; round < kRoundsAtMost; ++round) {
+    for (int round = 0; round < kRoundsAtMost && !is_missed(); ++round) {
       const Time now = machine->now();
       if (!machine->engine().progress(now, caller) || machine->engine().next_deadline() > now)
         break;
@@ -77,6 +96,7 @@ bool LiveDevice::Inside::lock_unless_leased(std::unique_lock<os::ForkMutex>& own
     owned.lock();
     break;
   }
+  own();
   return true;
 }
 
@@ -98,6 +118,7 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
     for (const Time until = machine->now() + kAnswerTime; machine->now() < until;) {
     }
     owned.lock();
+    own();
   }
   try {
     machine->engine().send_owed(machine->now());
@@ -236,9 +257,10 @@ Reason LiveDevice::left_behind() {
 
 // Who drives holds the lock for a few system calls; to sleep until then would take far longer.
 void LiveDevice::enter() {
-  for (int i = 0; i < kSpins; ++i)
-    if (inside_->lock.try_lock()) return;
-  inside_->lock.lock();
+  bool mine = false;
+  for (int i = 0; !mine && i < kSpins; ++i) mine = inside_->lock.try_lock();
+  if (!mine) inside_->lock.lock();
+  inside_->own();
 }
 
 void LiveDevice::expect_poll() { inside_->thread.on_post(now()); }
@@ -256,8 +278,12 @@ Time LiveDevice::now() const { return inside_->machine->now(); }
 
 bool LiveDevice::drive() {
   Inside& in = *inside_;
-  const std::unique_lock owned(in.lock, std::try_to_lock);
-  if (!owned) return false;
+  std::unique_lock owned(in.lock, std::try_to_lock);
+  if (!owned) {
+    if (!in.is_owner_stuck()) return false;
+    owned.lock();
+  }
+  in.own();
   const Time now = in.machine->now();
   const std::uint64_t before = in.count(Counter::CqesWritten);
   bool worked = false;

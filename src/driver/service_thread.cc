@@ -134,6 +134,8 @@ void ServiceThread::run() {
       continue;
     }
     const bool lapsed = lease_until_.exchange(0) != 0;
+    // Work that comes due while it drives wakes it, even after `drive` has given the device back.
+    sleeps_until_.store(Time::never().ps);
     const Driven driven = work_.drive(readable_);
     if (stopping_.load()) return;
     if (driven.leased) continue;
@@ -148,7 +150,7 @@ void ServiceThread::run() {
     Time deadline = driven.deadline;
     if (last_lease != Time{} && now < last_lease + kLively)
       deadline = earlier(deadline, now + kLook);
-    sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
+    sleeps_until_.store(std::min(sleeps_until_.load(), deadline.ps));
     arm_all();
     sleep(deadline == Time::never() ? Duration{-1} : std::max(Duration{0}, deadline - work_.now()));
   }

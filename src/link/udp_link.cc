@@ -20,10 +20,15 @@ constexpr std::size_t kUdpBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
+constexpr int kRestBatches = 64;     // of its own packets that one who leaves passes over
 constexpr int kBatchesOfOthers = 8;  // in one receive(), all of which was passed on
 // Some packets of others always land here while members come and go; this many are a pattern.
 constexpr std::uint32_t kForwardsBeforeRepair = 32;
 constexpr Duration kRepairEvery = seconds(1);
+// After so long without a packet somebody else may be getting them: one who is stopped, and
+// forwards nothing. Then the ports are looked at, and again after the pause.
+constexpr Duration kSilence = milliseconds(50);
+constexpr Duration kLookAgainAfter = milliseconds(250);
 
 constexpr std::size_t kSourcePorts = 16;
 constexpr std::uint32_t kFirstSourcePort = 0xc000;
@@ -60,10 +65,25 @@ struct UdpLink::Address {
   local::PortGroup group;
   std::array<os::UdpSocket, kSourcePorts> senders;  // opened when a QP first needs one
   bool active = true;
-  bool expected = false;       // the poller found something
+  bool expected = false;  // the poller found something
+
+  // Steers anew if the arrivals, or that there are none, hint at a member that has died.
+  void repair_if_due(bool heard, Time now);
+
   std::uint32_t forwards = 0;  // since the last repair
   Time next_repair{};
+  std::optional<Time> silent_since;
 };
+
+void UdpLink::Address::repair_if_due(bool heard, Time now) {
+  if (heard || !silent_since) silent_since = now;
+  const bool is_silent = now - *silent_since >= kSilence;
+  const bool is_asked = forwards >= kForwardsBeforeRepair;
+  if ((!is_silent && !is_asked) || now < next_repair) return;
+  group.repair();
+  forwards = 0;
+  next_repair = now + (is_asked ? kRepairEvery : kLookAgainAfter);
+}
 
 struct UdpLink::Room {
   os::DatagramArena arena{kSlots, kSlotBytes};
@@ -75,10 +95,19 @@ UdpLink::UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering)
     : block_(block), tracer_(tracer), steering_(steering) {}
 UdpLink::~UdpLink() {
   for (const auto& address : addresses_) {
-    const std::uint32_t moved = address->group.leave();
+    const std::uint32_t moved = address->group.leave([&] { forward_rest(*address); });
     const os::IpAddress own = address_of(address->gid);
     if (moved != local::kNoBlock)
       local::post_mail(block_, moved, {.source = own, .destination = own}, {});
+  }
+}
+
+// Nobody is left here for the packets of this process; those of others go on their way.
+void UdpLink::forward_rest(Address& address) {
+  std::array<Frame, kUdpBatch> own;
+  for (int batch = 0; batch < kRestBatches; ++batch) {
+    room_->used = 0;
+    if (receive_udp(address, own, Time{}) == 0) return;
   }
 }
 
@@ -203,10 +232,12 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
 // which the packets of many come.
 std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
   std::size_t count = 0;
+  bool heard = false;
   for (int batch = 0; batch < kBatchesOfOthers && count == 0; ++batch) {
     const std::size_t first = room_->used;
     const std::size_t most = std::min(out.size(), kUdpBatch);
     const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, most);
+    heard |= arrived != 0;
     for (std::size_t i = 0; i < arrived; ++i) {
       const os::Arrival& arrival = room_->arena.arrival(first + i);
       if (arrival.truncated) {
@@ -219,11 +250,7 @@ std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time no
     if (count != 0) room_->used += arrived;
     if (arrived < most || arrived == 0) break;
   }
-  if (address.forwards >= kForwardsBeforeRepair && address.next_repair <= now) {
-    address.group.repair();
-    address.forwards = 0;
-    address.next_repair = now + kRepairEvery;
-  }
+  address.repair_if_due(heard, now);
   return count;
 }
 

@@ -73,6 +73,7 @@ class UdpLink final : public Link {
   bool admits(std::uint32_t uid, Time now);
   bool believes(std::uint32_t uid, const wire::Gid& destination, Time now);
   static Frame frame_of(Address& address, const os::Arrival& arrival);
+  void forward_rest(Address& address);
   bool belongs_elsewhere(Address& address, const Frame& frame);
 
   local::QpnBlock& block_;

@@ -365,6 +365,24 @@ TEST_F(UdpLinkTest, RepairsTheSteeringWhenOthersPacketsKeepArriving) {
             before);
 }
 
+// The kernel may give the packets of one whom a death has moved to a member that is stopped.
+TEST_F(UdpLinkTest, RepairsTheSteeringWhenNothingArrivesAnyMore) {
+  auto stopped = party();
+  auto victim = party();
+  auto survivor = party();
+  survivor->drain();
+  victim->link.abandon();
+  std::array<Frame, 8> out;
+  survivor->link.receive(out, Time{} + seconds(1));
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const auto bytes = packet_for(survivor->qpn(i));
+    Frame one = frame(*stopped, bytes);
+    one.datagram.source_port = stopped->link.source_port_for(kV4, {i});
+    ASSERT_EQ(stopped->link.send({&one, 1}, Time{}), 1u);
+  }
+  EXPECT_EQ(survivor->drain().size(), 100u);
+}
+
 TEST_F(UdpLinkTest, ALeaverTellsTheOneThatItMoves) {
   auto a = party();
   auto b = party();

@@ -96,7 +96,9 @@ Result<void, PortFailure> PortGroup::bind() {
   return bind_socket();
 }
 
-PortGroup::~PortGroup() { leave(); }
+PortGroup::~PortGroup() {
+  leave([] {});
+}
 
 bool PortGroup::take_if_free(Time now, bool look) {
   if (!lodging_) return false;
@@ -119,7 +121,7 @@ bool PortGroup::take_port() {
 
 // It does not steer for the time after: until its socket is closed, that would lead here what is
 // for the member that moves into its place.
-std::uint32_t PortGroup::leave() {
+std::uint32_t PortGroup::leave(const std::function<void()>& drain) {
   if (!socket_.is_open() || !table_.is_open()) return kNoBlock;
   const auto lock = lock_group(seat_, kLockAttempts);
   const auto live = lock ? live_sockets(seat_) : std::nullopt;
@@ -129,6 +131,7 @@ std::uint32_t PortGroup::leave() {
   std::erase(others, socket_.inode());
   const std::vector<PortMember> after = settle(before, others);
   write_members(after);
+  drain();
   socket_.close();
   for (const PortMember& member : after)
     if (std::find(before.begin(), before.end(), member) == before.end()) return member.block;
@@ -239,11 +242,11 @@ void PortGroup::write_members(std::span<const PortMember> members) {
 }
 
 void PortGroup::steer(std::span<const PortMember> members) {
-  const std::vector<os::SteeringRule> rules = steering_rules(members);
+  const std::vector<os::SteeringRule> rules = steering_rules(members, steerings_++);
   const bool attached =
       static_cast<bool>(socket_.steer(kQpnWord, kQpnBlockShift, kBlockMask, rules));
-  steered_ = attached && std::any_of(rules.begin(), rules.end(), [&](const os::SteeringRule& r) {
-               return r.key == seat_.block;
+  steered_ = attached && std::any_of(members.begin(), members.end(), [&](const PortMember& m) {
+               return m.block == seat_.block && m.place != kUnknownPlace;
              });
 }
 

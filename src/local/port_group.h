@@ -13,6 +13,7 @@
 // See also ARCHITECTURE.md, "One port, many processes" and "One port, many users"
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -50,9 +51,10 @@ class PortGroup {
   PortGroup& operator=(PortGroup&&) = delete;
   ~PortGroup();  // leaves
 
-  // Closes the socket. The answer: whose packets are steered to nobody now (the kernel has moved a
-  // socket), or kNoBlock. They get there by forwarding until that one, or any other, repairs.
-  std::uint32_t leave();
+  // Closes the socket, after a last call of `drain`: what lies in it may be for others. The answer:
+  // whose packets are steered to nobody now (the kernel has moved a socket), or kNoBlock. They get
+  // there by forwarding until that one, or any other, repairs.
+  std::uint32_t leave(const std::function<void()>& drain);
 
   // Finds out who has died and steers anew. Worth a try when packets of others arrive here.
   void repair();
@@ -95,7 +97,8 @@ class PortGroup {
   os::HostName beacon_;  // its name tells others where the table is, and that we are SoftHCA
   bool steered_ = false;
   std::optional<Lodging> lodging_;
-  int locked_out_ = 0;  // tries to take the port while a neighbour kept the lock
+  int locked_out_ = 0;           // tries to take the port while a neighbour kept the lock
+  std::uint32_t steerings_ = 0;  // each guesses differently where a place is not known
 };
 
 }  // namespace softhca::local

@@ -41,11 +41,24 @@ void append(std::vector<PortMember>& members, std::uint64_t inode, std::uint32_t
   members.push_back({inode, block, static_cast<std::uint32_t>(members.size())});
 }
 
-std::vector<os::SteeringRule> steering_rules(std::span<const PortMember> members) {
-  std::vector<os::SteeringRule> rules;
+std::vector<os::SteeringRule> steering_rules(std::span<const PortMember> members,
+                                             std::uint32_t guess) {
+  std::vector<bool> is_known(members.size());
   for (const PortMember& member : members)
-    if (member.block != kNoBlock && member.place != kUnknownPlace)
+    if (member.place < members.size()) is_known[member.place] = true;
+  std::vector<std::uint32_t> free;
+  for (std::uint32_t place = 0; place < members.size(); ++place)
+    if (!is_known[place]) free.push_back(place);
+
+  std::vector<os::SteeringRule> rules;
+  for (const PortMember& member : members) {
+    const bool is_placed = member.place != kUnknownPlace;
+    if (member.block != kNoBlock && is_placed)
       rules.push_back({.key = member.block, .member = member.place});
+    else if (member.block != kNoBlock && !free.empty())
+      rules.push_back({.key = member.block, .member = free[guess % free.size()]});
+    if (!is_placed) ++guess;
+  }
   return rules;
 }
 

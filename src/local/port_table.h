@@ -42,7 +42,10 @@ std::vector<PortMember> settle(std::span<const PortMember> members,
 // Adds a socket that was bound when the group had exactly these members.
 void append(std::vector<PortMember>& members, std::uint64_t inode, std::uint32_t block);
 
-// Members whose block and place are known.
-std::vector<os::SteeringRule> steering_rules(std::span<const PortMember> members);
+// For all members whose block is known. A member without a place is given one of those that nobody
+// is known to have; `guess` says which: one in there forwards what is not its own, unless it is
+// stopped, so the next attempt guesses differently.
+std::vector<os::SteeringRule> steering_rules(std::span<const PortMember> members,
+                                             std::uint32_t guess = 0);
 
 }  // namespace softhca::local

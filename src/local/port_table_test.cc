@@ -69,6 +69,19 @@ TEST(PortTable, AddsStrangersWithoutABlock) {
   EXPECT_EQ(steering_rules(settled).size(), 1u);
 }
 
+TEST(PortTable, GivesMembersWithoutAPlaceThoseThatAreLeft) {
+  std::vector<PortMember> members = members_of(4);
+  members[1].place = members[2].place = kUnknownPlace;
+  for (std::uint32_t guess = 0; guess < 4; ++guess) {
+    const auto rules = steering_rules(members, guess);
+    ASSERT_EQ(rules.size(), 4u);
+    EXPECT_EQ(rules[0].member, 0u);
+    EXPECT_EQ(rules[1].member, 1 + guess % 2);
+    EXPECT_EQ(rules[2].member, 2 - guess % 2);
+    EXPECT_EQ(rules[3].member, 3u);
+  }
+}
+
 TEST(PortTable, DoesNotTrustPlacesBeyondTheList) {
   std::vector<PortMember> members = members_of(2);
   members[1].place = 4'000'000;

@@ -23,13 +23,14 @@ bool Requester::spend_retry() {
 }
 
 // The timer covers the oldest unacknowledged packet: progress restarts it, an empty window stops
-// it.
+// it. A peer of software may be off its CPU for a while: each retry without progress waits longer,
+// up to the four times that 9.7.6.1.3 allows.
 void Requester::restart_timer(Time now) {
   const bool waiting = oldest_ < next_ || oldest_ < highest_sent_;
   if (!waiting || timeout_.ps == Time::never().ps)
     ack_deadline_ = Time::never();
   else
-    ack_deadline_ = now + timeout_;
+    ack_deadline_ = now + timeout_ * (1 << std::min(retry_count_ - retries_left_, 2));
 }
 
 void Requester::on_time(Time now) {

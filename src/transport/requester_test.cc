@@ -18,12 +18,15 @@ constexpr Psn kFirst{0xff'fffd};
 constexpr Duration kTimeout = milliseconds(1);
 
 struct RequesterTalk {
+  explicit RequesterTalk(std::uint8_t retries = 2) : retry_count(retries) {}
+
+  std::uint8_t retry_count;
   FakeMemory memory;
   Requester requester{{.dest_qpn = {0x20},
                        .initial_psn = kFirst,
                        .mtu = kRequesterMtu,
                        .timeout = kTimeout,
-                       .retry_count = 2,
+                       .retry_count = retry_count,
                        .rnr_retry = 1,
                        .max_reads = 2},
                       memory};
@@ -140,7 +143,23 @@ TEST(Requester, GivesUpAfterRetryCountTimeouts) {  // C9-139
   c.now = c.requester.next_deadline();
   c.requester.on_time(c.now);
   EXPECT_EQ(c.completions(), (Statuses{Status::RetriesExceeded, Status::Flushed}));
-  EXPECT_EQ(c.now, Time{1} + kTimeout * 3);
+  EXPECT_EQ(c.now, Time{1} + kTimeout + kTimeout * 2 + kTimeout * 4);
+}
+
+// The local timeout is a lower bound, and four times that an upper one.
+TEST(Requester, WaitsLongerForEachRetryUntilThereIsProgress) {
+  RequesterTalk c(7);
+  c.post(WorkOpcode::Send, 10);
+  c.post(WorkOpcode::Send, 10);
+  c.leaving();
+  for (const int times : {1, 2, 4, 4, 4}) {
+    EXPECT_EQ(c.requester.next_deadline(), c.now + kTimeout * times);
+    c.now = c.requester.next_deadline();
+    c.requester.on_time(c.now);
+    c.leaving();
+  }
+  c.acknowledge(0);
+  EXPECT_EQ(c.requester.next_deadline(), c.now + kTimeout);
 }
 
 TEST(Requester, ProgressGivesTheRetriesBack) {

@@ -13,21 +13,6 @@ with_tcpdump=$([ "$users" = 4294967295 ] && echo yes || echo no)
 [ "$with_tcpdump" = yes ] || echo "in a user namespace: without tcpdump"
 iterations=$([ "$full" = 1 ] && echo 500 || echo 50)
 
-# namespace NAME: a process that holds a new network namespace; `in_NAME` enters it.
-namespace() {
-  start "$1" unshare -n sh -c 'ip link set lo up && exec sleep 600'
-  await 10 has_own_namespace "$1" || {
-    flunk "no namespace for $1" "$work/$1.err"
-    conclude
-  }
-}
-has_own_namespace() {
-  inside=$(holder "$1") && [ -n "$inside" ] &&
-    [ "$(readlink "/proc/$inside/ns/net")" != "$(readlink /proc/self/ns/net)" ]
-}
-# The process below `timeout` (which stays outside) that is in the namespace.
-holder() { tr ' ' '\n' <"/proc/${pid_of[$1]}/task/${pid_of[$1]}/children" | head -n 1; }
-
 limit=$((limit * 4)) namespace left
 limit=$((limit * 4)) namespace right
 left=$(holder left)

@@ -139,18 +139,38 @@ listening_or_gone() {
   ! is_running "$1" || [ -n "$("${@:3}" ss -Hltn "sport = :$2")" ]
 }
 
+# namespace NAME: a process that holds a new network namespace, with `lo` up; both end with the
+# test. `holder NAME` is its pid, for nsenter.
+namespace() {
+  start "$1" unshare -n sh -c "ip link set lo up && exec sleep $limit"
+  await 10 has_own_namespace "$1" || {
+    flunk "no namespace for $1" "$work/$1.err"
+    conclude
+  }
+}
+has_own_namespace() {
+  local inside
+  inside=$(holder "$1") && [ -n "$inside" ] &&
+    [ "$(readlink "/proc/$inside/ns/net")" != "$(readlink /proc/self/ns/net)" ]
+}
+# The process below `timeout` (which stays outside) that is in the namespace.
+holder() { tr ' ' '\n' <"/proc/${pid_of[$1]}/task/${pid_of[$1]}/children" | head -n 1; }
+
+# Where pair() runs the two: a prefix for each command, and where the client finds the server.
+at_server=() at_client=() server_address=127.0.0.1
+
 # pair WHAT COMMAND...: the command as a server on a new port ($port), then as its client; true
 # when both end with 0. It gets `-p $port`; the client also gets the server's address.
 pair() {
   local what=$1 command=("${@:2}") status_server=0 status_client=0
   new_port
-  start server "${command[@]}" -p "$port"
-  if ! await 15 listening_or_gone server "$port" || ! is_running server; then
+  start server "${at_server[@]}" "${command[@]}" -p "$port"
+  if ! await 15 listening_or_gone server "$port" "${at_server[@]}" || ! is_running server; then
     stop server
     flunk "$what: the server does not listen" "$work/server.out" "$work/server.err"
     return 1
   fi
-  start client "${command[@]}" -p "$port" 127.0.0.1
+  start client "${at_client[@]}" "${command[@]}" -p "$port" "$server_address"
   finish client || status_client=$?
   [ "$status_client" = 0 ] || sleep 0.5
   if [ "$status_client" != 0 ] && is_running server; then kill "${pid_of[server]}" || true; fi
