@@ -19,7 +19,6 @@ struct Thread::Native {
 namespace {
 
 struct Start {
-  std::string name;
   std::function<void()> body;
 };
 
@@ -57,7 +56,6 @@ int create(pthread_t& id, void* (*body)(void*), void* argument) {
 
 void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
-  pthread_setname_np(pthread_self(), start->name.substr(0, 15).c_str());
   prefer_short_slices();
   start->body();
   return nullptr;
@@ -78,7 +76,7 @@ Thread& Thread::operator=(Thread&& other) noexcept {
 Thread::~Thread() { join(); }
 
 Result<Thread, SystemError> Thread::start(const std::string& name, std::function<void()> body) {
-  auto start = std::make_unique<Start>(Start{name, std::move(body)});
+  auto start = std::make_unique<Start>(Start{std::move(body)});
   auto native = std::make_unique<Native>();
 
   // A thread inherits the mask, so it is full from its first instruction on.
@@ -89,6 +87,7 @@ Result<Thread, SystemError> Thread::start(const std::string& name, std::function
   const int error = create(native->id, run, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return SystemError{error, "pthread_create"};
+  pthread_setname_np(native->id, name.substr(0, 15).c_str());
   static_cast<void>(start.release());
   return Thread(std::move(native));
 }
