@@ -71,15 +71,15 @@ void ServiceThread::sleep(Duration timeout) {
 
 void ServiceThread::on_poll(bool empty, Time now) {
   const bool leased = is_leased(now);
-  if (!empty) {
-    empty_polls_ = 0;
-    if (!leased) return;
+  if (now > last_poll_ + kLease) polls_ = 0;
+  last_poll_ = now;
+  if (!empty && leased) {
     if (hands_back_.load(std::memory_order_relaxed)) return hand_back();
     if (++kept_ % kKept == 0) broken_.store(0, std::memory_order_relaxed);
   }
-  const int wanted = hands_back_.load(std::memory_order_relaxed) ? 0 : kEmptyPolls;
-  if (!leased && empty_polls_ < wanted) {
-    ++empty_polls_;
+  const int wanted = !empty || !hands_back_.load(std::memory_order_relaxed) ? kPolls : 0;
+  if (!leased && polls_ < wanted) {
+    ++polls_;
     return;
   }
   by_post_.store(false, std::memory_order_relaxed);
@@ -112,7 +112,7 @@ void ServiceThread::hand_back() {
 }
 
 void ServiceThread::drop_lease() {
-  empty_polls_ = 0;
+  polls_ = 0;
   if (lease_until_.exchange(0) == 0) return;
   if (thread_.is_running() && !armed_.load()) poller_->wake();
 }

@@ -1,10 +1,10 @@
 // ServiceThread: drives a device when no call of the program does.
 //
 // A program that polls drives its device itself, and an armed epoll on the socket that it polls
-// would cost it a wake-up for each packet. So an empty poll takes the *receive lease*: while it
+// would cost it a wake-up for each packet. So who polls takes the *receive lease*: while it
 // lasts, the thread does not listen, and looks every kLook whether it has lapsed.
 //
-//   lease taken         by the kEmptyPolls-th empty poll in a row
+//   lease taken         by the kPolls-th poll in a row, less than kLease apart
 //   lease lasts         kLease after the last poll
 //   lease dropped       at once when a completion channel is armed (the program is about to sleep)
 //   lease handed back   by a poll that finds something, and taken again by the first that does
@@ -33,7 +33,7 @@ namespace softhca::driver {
 
 class ServiceThread {
  public:
-  static constexpr int kEmptyPolls = 16;
+  static constexpr int kPolls = 16;
   static constexpr Duration kLease = microseconds(200);
   static constexpr Duration kLook = milliseconds(1);
   static constexpr Duration kLively = milliseconds(100);  // after a lease it looks every kLook
@@ -99,7 +99,8 @@ class ServiceThread {
   std::atomic<std::uint32_t> in_vain_{0};  // leases handed back since the thread last received
   std::atomic<std::uint32_t> broken_{0};   // leases that lapsed while a packet lay there
   std::uint32_t kept_ = 0;                 // polls that found something under a lease
-  int empty_polls_ = 0;                    // in a row
+  int polls_ = 0;                          // in a row
+  Time last_poll_{};
 };
 
 }  // namespace softhca::driver

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/prng.h"
 #include "os/datagram_arena.h"
+#include "wire/icrc.h"
 #include "wire/packet.h"
 
 namespace softhca::link {
@@ -14,9 +15,9 @@ namespace softhca::link {
 namespace {
 
 constexpr std::size_t kSlots = 64;
-constexpr std::size_t kSlotBytes =
-    wire::kMaxHeaderBytes + wire::kMaxMtu + wire::kIcrcBytes + local::kMailHeadBytes;
+constexpr std::size_t kSlotBytes = 65536;  // a burst that arrives whole
 constexpr std::size_t kUdpBatch = 32;
+constexpr std::size_t kMailBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
@@ -85,10 +86,17 @@ void UdpLink::Address::repair_if_due(bool heard, Time now) {
   next_repair = now + (is_asked ? kRepairEvery : kLookAgainAfter);
 }
 
+// Frames come out of bursts; what a call has no room for waits for the next.
 struct UdpLink::Room {
   os::DatagramArena arena{kSlots, kSlotBytes};
   std::size_t used = 0;  // slots that the current receive() has filled
+  std::vector<Frame> ready;
+  std::size_t handed_out = 0;
+
   std::array<os::OutgoingDatagram, kUdpBatch> outgoing;
+  std::array<std::size_t, kUdpBatch> frames_in;  // of outgoing
+  std::array<ConstBytes, 2 * kUdpBatch> pieces;
+  std::array<std::array<std::byte, wire::kIcrcBytes>, kUdpBatch> icrcs;
 };
 
 UdpLink::UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering)
@@ -104,10 +112,10 @@ UdpLink::~UdpLink() {
 
 // Nobody is left here for the packets of this process; those of others go on their way.
 void UdpLink::forward_rest(Address& address) {
-  std::array<Frame, kUdpBatch> own;
   for (int batch = 0; batch < kRestBatches; ++batch) {
     room_->used = 0;
-    if (receive_udp(address, own, Time{}) == 0) return;
+    room_->ready.clear();
+    if (receive_udp(address, Time{}) == 0) return;
   }
 }
 
@@ -188,25 +196,88 @@ std::size_t UdpLink::send_run(std::span<const Frame> frames) {
     tracer_.count(trace::Counter::SendErrors, frames.size());
     return frames.size();
   }
-  for (std::size_t i = 0; i < frames.size(); ++i) {
-    const wire::Datagram& datagram = frames[i].datagram;
-    room_->outgoing[i] = {.bytes = frames[i].bytes,
-                          .destination = address_of(datagram.destination),
-                          .destination_port = datagram.destination_port,
-                          .traffic_class = datagram.traffic_class,
-                          .hop_limit = datagram.hop_limit};
-  }
-  const os::SendOutcome outcome = socket->send(std::span(room_->outgoing).first(frames.size()));
+  const std::size_t count = prepare(frames);
+  const os::SendOutcome outcome = socket->send(std::span(room_->outgoing).first(count));
   if (outcome.lost != 0) tracer_.count(trace::Counter::SendErrors, outcome.lost);
-  return outcome.taken;
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < outcome.taken; ++i) taken += room_->frames_in[i];
+  if (!outcome.burst_refused) return taken;
+  bursts_ = false;
+  return taken + send_run(frames.subspan(taken));
+}
+
+// How many of these frames, from the first on, the kernel can be given as one.
+std::size_t UdpLink::burst_at(std::span<const Frame> frames) const {
+  if (!bursts_ || frames.front().bytes.size() < wire::kBthBytes) return 1;
+  const Frame& first = frames.front();
+  const auto is_alike = [&](const Frame& frame) {
+    return frame.datagram.destination == first.datagram.destination &&
+           frame.datagram.destination_port == first.datagram.destination_port &&
+           frame.datagram.traffic_class == first.datagram.traffic_class &&
+           frame.datagram.hop_limit == first.datagram.hop_limit &&
+           frame.bytes.size() >= wire::kBthBytes + wire::kIcrcBytes &&
+           frame.bytes.size() <= first.bytes.size() &&
+           destination_qpn(frame.bytes) == destination_qpn(first.bytes);
+  };
+  std::size_t count = 1;
+  while (count < frames.size() && count < os::kMaxBurstSegments && is_alike(frames[count]) &&
+         (count + 1) * first.bytes.size() <= os::kMaxBurstBytes) {
+    ++count;
+    if (frames[count - 1].bytes.size() < first.bytes.size()) break;  // the last may be shorter
+  }
+  return count;
+}
+
+// Makes datagrams and bursts of frames. In a burst over IPv4 the identifications count up, and the
+// ICRC covers them.
+std::size_t UdpLink::prepare(std::span<const Frame> frames) {
+  std::size_t count = 0;
+  std::size_t piece = 0;
+  for (std::size_t at = 0; at < frames.size(); at += room_->frames_in[count++]) {
+    const wire::Datagram& datagram = frames[at].datagram;
+    const std::size_t burst = burst_at(frames.subspan(at));
+    const std::size_t first_piece = piece;
+    for (std::size_t i = 1; i < burst; ++i) {
+      const ConstBytes bytes = frames[at + i].bytes;
+      room_->pieces[piece++] = bytes;
+      if (!datagram.is_ipv4()) continue;
+      const ConstBytes packet = bytes.first(bytes.size() - wire::kIcrcBytes);
+      const auto icrc = load_le<std::uint32_t>(bytes.last(wire::kIcrcBytes));
+      const Bytes changed(room_->icrcs[at + i]);
+      store_le(changed, 0, icrc ^ wire::icrc_change(static_cast<std::uint16_t>(i), packet.size()));
+      room_->pieces[piece - 1] = packet;
+      room_->pieces[piece++] = changed;
+    }
+    room_->frames_in[count] = burst;
+    room_->outgoing[count] = {
+        .bytes = frames[at].bytes,
+        .rest = std::span(room_->pieces).subspan(first_piece, piece - first_piece),
+        .segment_bytes = static_cast<std::uint16_t>(burst > 1 ? frames[at].bytes.size() : 0),
+        .destination = address_of(datagram.destination),
+        .destination_port = datagram.destination_port,
+        .traffic_class = datagram.traffic_class,
+        .hop_limit = datagram.hop_limit};
+  }
+  return count;
 }
 
 std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
   if (!room_) return 0;
+  if (room_->handed_out == room_->ready.size()) look(now);
+  const std::size_t count = std::min(out.size(), room_->ready.size() - room_->handed_out);
+  std::copy_n(room_->ready.begin() + static_cast<std::ptrdiff_t>(room_->handed_out), count,
+              out.begin());
+  room_->handed_out += count;
+  return count;
+}
+
+// Collects what has arrived, as much as there is room for.
+void UdpLink::look(Time now) {
   room_->used = 0;
+  room_->ready.clear();
+  room_->handed_out = 0;
   const bool everywhere = look_everywhere_ || ++calls_ % kIdleEvery == 0;
   look_everywhere_ = false;
-  std::size_t count = 0;
   bool expects_mail = everywhere || mail_calls_ > 0;
   for (std::size_t i = 0; i < addresses_.size(); ++i) {
     Address& address = *addresses_[(turn_ + i) % addresses_.size()];
@@ -216,27 +287,25 @@ std::size_t UdpLink::receive(std::span<Frame> out, Time now) {
     if (address.group.is_lodging())
       expects_mail = true;
     else
-      count += receive_udp(address, out.subspan(count), now);
+      receive_udp(address, now);
   }
   ++turn_;
   if (expects_mail) {
     if (mail_calls_ > 0) --mail_calls_;
-    count += receive_mail(out.subspan(count), now);
+    receive_mail(now);
   }
   // What found no room is looked for again, wherever it is.
-  if (everywhere && (count == out.size() || room_->used == kSlots)) look_everywhere_ = true;
-  return count;
+  if (everywhere && room_->used == kSlots) look_everywhere_ = true;
 }
 
 // A batch that was for others is followed by the next one: this process may be the only one to
 // which the packets of many come.
-std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time now) {
-  std::size_t count = 0;
+std::size_t UdpLink::receive_udp(Address& address, Time now) {
+  const std::size_t before = room_->ready.size();
   bool heard = false;
-  for (int batch = 0; batch < kBatchesOfOthers && count == 0; ++batch) {
+  for (int batch = 0; batch < kBatchesOfOthers && room_->ready.size() == before; ++batch) {
     const std::size_t first = room_->used;
-    const std::size_t most = std::min(out.size(), kUdpBatch);
-    const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, most);
+    const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, kUdpBatch);
     heard |= arrived != 0;
     for (std::size_t i = 0; i < arrived; ++i) {
       const os::Arrival& arrival = room_->arena.arrival(first + i);
@@ -244,14 +313,25 @@ std::size_t UdpLink::receive_udp(Address& address, std::span<Frame> out, Time no
         tracer_.count(trace::Counter::PacketsMalformed);
         continue;
       }
-      const Frame frame = frame_of(address, arrival);
-      if (!belongs_elsewhere(address, frame)) out[count++] = frame;
+      take_apart(address, arrival);
     }
-    if (count != 0) room_->used += arrived;
-    if (arrived < most || arrived == 0) break;
+    if (room_->ready.size() != before) room_->used += arrived;
+    if (arrived < kUdpBatch) break;
   }
   address.repair_if_due(heard, now);
-  return count;
+  return room_->ready.size() - before;
+}
+
+void UdpLink::take_apart(Address& address, const os::Arrival& arrival) {
+  const std::size_t step =
+      arrival.segment_bytes != 0 ? arrival.segment_bytes : arrival.bytes.size();
+  ConstBytes rest = arrival.bytes;
+  do {
+    Frame frame = frame_of(address, arrival);
+    frame.bytes = rest.first(std::min(step, rest.size()));
+    rest = rest.subspan(frame.bytes.size());
+    if (!belongs_elsewhere(address, frame)) room_->ready.push_back(frame);
+  } while (!rest.empty());
 }
 
 Frame UdpLink::frame_of(Address& address, const os::Arrival& arrival) {
@@ -294,14 +374,12 @@ bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
 }
 
 // Mail is for this device whatever its QPN, and is never passed on: nothing can go in a circle.
-std::size_t UdpLink::receive_mail(std::span<Frame> out, Time now) {
+void UdpLink::receive_mail(Time now) {
   const std::size_t first = room_->used;
-  const std::size_t arrived =
-      block_.mailbox().receive(room_->arena, first, std::min(out.size(), kUdpBatch),
-                               [this, now](std::uint32_t uid) { return admits(uid, now); });
+  const std::size_t arrived = block_.mailbox().receive(
+      room_->arena, first, kMailBatch, [this, now](std::uint32_t uid) { return admits(uid, now); });
   room_->used += arrived;
   if (arrived != 0) mail_calls_ = kMailBusyFor;
-  std::size_t count = 0;
   for (std::size_t i = 0; i < arrived; ++i) {
     const auto mail =
         local::accept_mail(room_->arena.arrival(first + i),
@@ -318,15 +396,14 @@ std::size_t UdpLink::receive_mail(std::span<Frame> out, Time now) {
       continue;
     }
     tracer_.count(trace::Counter::PacketsForwardedIn);
-    out[count++] = {.datagram = {.source = gid_of(mail->head.source),
-                                 .destination = destination,
-                                 .source_port = mail->head.source_port,
-                                 .destination_port = mail->head.destination_port,
-                                 .traffic_class = mail->head.traffic_class,
-                                 .identification = hidden_identification(destination)},
-                    .bytes = mail->udp_payload};
+    room_->ready.push_back({.datagram = {.source = gid_of(mail->head.source),
+                                         .destination = destination,
+                                         .source_port = mail->head.source_port,
+                                         .destination_port = mail->head.destination_port,
+                                         .traffic_class = mail->head.traffic_class,
+                                         .identification = hidden_identification(destination)},
+                            .bytes = mail->udp_payload});
   }
-  return count;
 }
 
 void UdpLink::expect(std::span<const int> readable) {
@@ -353,6 +430,7 @@ bool UdpLink::believes(std::uint32_t uid, const wire::Gid& destination, Time now
 }
 
 Time UdpLink::next_arrival() const {
+  if (room_ && room_->handed_out != room_->ready.size()) return Time{0};
   Time next = Time::never();
   for (const auto& address : addresses_) next = earlier(next, address->group.next_try());
   return next;

@@ -68,8 +68,12 @@ class UdpLink final : public Link {
   struct Room;
   Address* find(const wire::Gid& gid) const;
   std::size_t send_run(std::span<const Frame> frames);
-  std::size_t receive_udp(Address& address, std::span<Frame> out, Time now);
-  std::size_t receive_mail(std::span<Frame> out, Time now);
+  std::size_t burst_at(std::span<const Frame> frames) const;
+  std::size_t prepare(std::span<const Frame> frames);
+  void look(Time now);
+  std::size_t receive_udp(Address& address, Time now);
+  void take_apart(Address& address, const os::Arrival& arrival);
+  void receive_mail(Time now);
   bool admits(std::uint32_t uid, Time now);
   bool believes(std::uint32_t uid, const wire::Gid& destination, Time now);
   static Frame frame_of(Address& address, const os::Arrival& arrival);
@@ -82,6 +86,7 @@ class UdpLink final : public Link {
   std::vector<std::unique_ptr<Address>> addresses_;
   std::unique_ptr<Room> room_;  // null until the first address is opened
   std::uint32_t fds_version_ = 0;
+  bool bursts_ = true;  // the kernel cuts bursts apart, as far as is known
   bool look_everywhere_ = false;
   std::uint32_t calls_ = 0;       // of receive(); says when to look at the idle sockets
   std::uint32_t mail_calls_ = 0;  // for how many more calls the mailbox counts as active

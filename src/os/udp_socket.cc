@@ -3,6 +3,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int kSocketBufferBytes = 8 << 20;
 constexpr std::size_t kBatch = 32;
+constexpr std::size_t kParts = 2 * kMaxBurstSegments;  // REQUIRES: no datagram has more
 
 bool set_option(int fd, int level, int name, int value) {
   return setsockopt(fd, level, name, &value, sizeof value) == 0;
@@ -62,12 +64,13 @@ void fill(SocketAddress& to, const IpAddress& address, std::uint16_t port, std::
   }
 }
 
-// Room for the traffic class and the hop limit of one datagram.
+// Room for the traffic class, the hop limit and the segment size of one datagram.
 struct Control {
-  alignas(cmsghdr) std::array<std::byte, 2 * CMSG_SPACE(sizeof(int))> bytes;
+  alignas(cmsghdr) std::array<std::byte, 3 * CMSG_SPACE(sizeof(int))> bytes;
   std::size_t used;
 
-  void add(int level, int type, int value) {
+  template <class Value>
+  void add(int level, int type, Value value) {
     cmsghdr head{};
     head.cmsg_len = CMSG_LEN(sizeof value);
     head.cmsg_level = level;
@@ -78,30 +81,36 @@ struct Control {
   }
 };
 
+// The kernel does not write through it.
+iovec part_of(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
+
 // One datagram in the kernel's form; points into itself.
 struct Outgoing {
   SocketAddress address;
-  iovec part;
   Control control;
 
-  void prepare(const OutgoingDatagram& datagram, std::uint32_t scope, msghdr& message) {
+  // Puts its parts where `parts` begins, and takes them off there.
+  void prepare(const OutgoingDatagram& datagram, std::uint32_t scope, std::span<iovec>& parts,
+               msghdr& message) {
     fill(address, datagram.destination, datagram.destination_port, scope);
-    // The kernel does not write through it.
-    part.iov_base = const_cast<std::byte*>(datagram.bytes.data());
-    part.iov_len = datagram.bytes.size();
+    const std::size_t count = 1 + datagram.rest.size();
+    parts[0] = part_of(datagram.bytes);
+    std::ranges::transform(datagram.rest, parts.begin() + 1, part_of);
     const bool v4 = datagram.destination.is_ipv4();
     control.used = 0;
     if (datagram.traffic_class != 0)
-      v4 ? control.add(IPPROTO_IP, IP_TOS, datagram.traffic_class)
-         : control.add(IPPROTO_IPV6, IPV6_TCLASS, datagram.traffic_class);
+      v4 ? control.add<int>(IPPROTO_IP, IP_TOS, datagram.traffic_class)
+         : control.add<int>(IPPROTO_IPV6, IPV6_TCLASS, datagram.traffic_class);
     if (datagram.hop_limit != 0 && datagram.hop_limit != OutgoingDatagram::kDefaultHopLimit)
-      v4 ? control.add(IPPROTO_IP, IP_TTL, datagram.hop_limit)
-         : control.add(IPPROTO_IPV6, IPV6_HOPLIMIT, datagram.hop_limit);
+      v4 ? control.add<int>(IPPROTO_IP, IP_TTL, datagram.hop_limit)
+         : control.add<int>(IPPROTO_IPV6, IPV6_HOPLIMIT, datagram.hop_limit);
+    if (datagram.segment_bytes != 0) control.add(SOL_UDP, UDP_SEGMENT, datagram.segment_bytes);
     message = {};
     message.msg_name = &address.storage;
     message.msg_namelen = address.bytes;
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
+    message.msg_iov = parts.data();
+    message.msg_iovlen = count;
+    parts = parts.subspan(count);
     if (control.used != 0) {
       message.msg_control = control.bytes.data();
       message.msg_controllen = control.used;
@@ -115,6 +124,12 @@ int send_prepared(int fd, std::span<mmsghdr> messages) {
     return sendmsg(fd, &messages[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
   return sendmmsg(fd, messages.data(), static_cast<unsigned>(messages.size()),
                   MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// EIO: the interface cannot make checksums, or IPsec is in the way.
+bool is_no_burst(int error) {
+  return error == EIO || error == EINVAL || error == EOPNOTSUPP || error == ENOPROTOOPT ||
+         error == EMSGSIZE;
 }
 
 bool is_full(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
@@ -155,6 +170,8 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
   enlarge_buffers(fd.get());
   if (use == UdpUse::Shared && !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
     return last_error("setsockopt");
+  // Bursts may arrive whole. A kernel that cannot (before 5.0) cuts them apart.
+  if (use == UdpUse::Shared) set_option(fd.get(), SOL_UDP, UDP_GRO, 1);
   SocketAddress address;
   fill(address, endpoint.address, endpoint.port, endpoint.interface_index);
   UdpSocket made(std::move(fd), endpoint, 0);
@@ -170,12 +187,17 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
 SendOutcome UdpSocket::send(std::span<const OutgoingDatagram> datagrams) {
   std::array<Outgoing, kBatch> outgoing;
   std::array<mmsghdr, kBatch> messages;
+  std::array<iovec, kParts> parts;
   SendOutcome outcome;
   while (outcome.taken < datagrams.size()) {
-    const std::size_t count = std::min(kBatch, datagrams.size() - outcome.taken);
-    for (std::size_t i = 0; i < count; ++i)
-      outgoing[i].prepare(datagrams[outcome.taken + i], endpoint_.interface_index,
-                          messages[i].msg_hdr);
+    std::span<iovec> free_parts(parts);
+    std::size_t count = 0;
+    while (count < kBatch && outcome.taken + count < datagrams.size() &&
+           datagrams[outcome.taken + count].rest.size() < free_parts.size()) {
+      outgoing[count].prepare(datagrams[outcome.taken + count], endpoint_.interface_index,
+                              free_parts, messages[count].msg_hdr);
+      ++count;
+    }
     std::size_t sent = 0;
     while (sent < count) {
       const int n = send_prepared(fd_.get(), std::span(messages).subspan(sent, count - sent));
@@ -183,6 +205,10 @@ SendOutcome UdpSocket::send(std::span<const OutgoingDatagram> datagrams) {
         sent += static_cast<std::size_t>(n);
       } else if (is_full(errno)) {
         outcome.taken += sent;
+        return outcome;
+      } else if (is_no_burst(errno) && datagrams[outcome.taken + sent].segment_bytes != 0) {
+        outcome.taken += sent;
+        outcome.burst_refused = true;
         return outcome;
       } else if (errno != EINTR) {
         ++sent;  // the first one is refused for good; the others may still go

@@ -29,8 +29,13 @@ enum class UdpUse : std::uint8_t {
   SendOnly,  // sends; whatever arrives is thrown away by a filter
 };
 
+// One datagram, or a burst of them that the kernel cuts apart: its `bytes` and `rest`, one after
+// the other, are datagrams of segment_bytes each; only the last may be shorter. The kernel numbers
+// the IPv4 identifications of a burst from 0.
 struct OutgoingDatagram {
   ConstBytes bytes;
+  std::span<const ConstBytes> rest{};
+  std::uint16_t segment_bytes{};  // 0: no burst
   IpAddress destination;
   std::uint16_t destination_port{};
   std::uint8_t traffic_class{};
@@ -39,9 +44,13 @@ struct OutgoingDatagram {
   static constexpr std::uint8_t kDefaultHopLimit = 64;
 };
 
+inline constexpr std::size_t kMaxBurstSegments = 64;   // of the kernel
+inline constexpr std::size_t kMaxBurstBytes = 65'000;  // what an IP packet holds, nearly
+
 struct SendOutcome {
-  std::size_t taken{};  // from the front; the next one found the socket full
+  std::size_t taken{};  // from the front; the next one found the socket full, or is a burst refused
   std::size_t lost{};   // of these, refused for good: no route, too long, firewall
+  bool burst_refused{};  // the kernel or the interface does not take bursts: send them one by one
 };
 
 // The socket at place `member` of the group gets datagrams whose key is `key`.

@@ -32,23 +32,42 @@ constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {
 
 constexpr int kPowers = 17;  // an IP packet has fewer than 2^17 bytes
 
-// Entry k undoes 2^k bytes of zeros: x to the power of -8 * 2^k.
-constexpr std::array<std::uint32_t, kPowers> kUndoZeros = [] {
-  std::array<std::uint32_t, kPowers> powers{};
-  std::uint32_t one_byte = 0x8000'0000;  // the polynomial 1
-  for (int bit = 0; bit < 8; ++bit)
-    one_byte = (one_byte & 0x8000'0000) != 0 ? (one_byte ^ kPolynomial) << 1 | 1 : one_byte << 1;
-  powers[0] = one_byte;
+constexpr std::uint32_t kOne = 0x8000'0000;  // the polynomial 1
+using Powers = std::array<std::uint32_t, kPowers>;
+
+// Entry k is `one_byte` to the power of 2^k.
+constexpr Powers powers_of(std::uint32_t one_byte) {
+  Powers powers{one_byte};
   for (std::size_t k = 1; k < powers.size(); ++k) powers[k] = product(powers[k - 1], powers[k - 1]);
   return powers;
+}
+
+// Entry k is what 2^k bytes of zeros do to a CRC register: x to the power of 8 * 2^k.
+constexpr Powers kZeros = [] {
+  std::uint32_t one_byte = kOne;
+  for (int bit = 0; bit < 8; ++bit)
+    one_byte = one_byte >> 1 ^ (kPolynomial & (0u - (one_byte & 1)));
+  return powers_of(one_byte);
 }();
 
-// What a CRC register was before it took `bytes` zero bytes.
-std::uint32_t before_zeros(std::uint32_t crc, std::size_t bytes) {
+// The same undone.
+constexpr Powers kUndoZeros = [] {
+  std::uint32_t one_byte = kOne;
+  for (int bit = 0; bit < 8; ++bit)
+    one_byte = (one_byte & kOne) != 0 ? (one_byte ^ kPolynomial) << 1 | 1 : one_byte << 1;
+  return powers_of(one_byte);
+}();
+
+std::uint32_t times(std::uint32_t crc, const Powers& powers, std::size_t bytes) {
   ASSERT(bytes >> kPowers == 0);
   for (; bytes != 0; bytes &= bytes - 1)
-    crc = product(crc, kUndoZeros[static_cast<std::size_t>(std::countr_zero(bytes))]);
+    crc = product(crc, powers[static_cast<std::size_t>(std::countr_zero(bytes))]);
   return crc;
+}
+
+// From the identification to where the ICRC begins.
+std::size_t bytes_from_identification(std::size_t packet_bytes) {
+  return kIpv4Bytes - kIpv4IdentificationAt + kUdpBytes + packet_bytes;
 }
 
 // The identification that turns the ICRC made with identification 0 into the one found. CRCs are
@@ -56,9 +75,8 @@ std::uint32_t before_zeros(std::uint32_t crc, std::size_t bytes) {
 // and that way can be walked back. It is one-to-one, so there is at most one answer.
 std::optional<std::uint16_t> solve_identification(std::uint32_t difference,
                                                   std::size_t packet_bytes) {
-  const std::size_t bytes_from_identification =
-      kIpv4Bytes - kIpv4IdentificationAt + kUdpBytes + packet_bytes;
-  const std::uint32_t start = before_zeros(difference, bytes_from_identification);
+  const std::uint32_t start =
+      times(difference, kUndoZeros, bytes_from_identification(packet_bytes));
   if (start > kOnes16) return std::nullopt;
   return byte_swapped(static_cast<std::uint16_t>(start));  // the register's low byte went first
 }
@@ -85,6 +103,10 @@ std::uint32_t icrc(const Datagram& datagram, ConstBytes packet) {
   store_be(bth, kBthFecnAt, kOnes8);  // FECN, BECN and reserved bits
 
   return crc32(crc32(0, all.first(kLrhBytes + ip_udp + kBthBytes)), packet.subspan(kBthBytes));
+}
+
+std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes) {
+  return times(byte_swapped(identification), kZeros, bytes_from_identification(packet_bytes));
 }
 
 IcrcVerdict check_icrc(const Datagram& datagram, ConstBytes udp_payload) {

@@ -17,6 +17,10 @@ namespace softhca::wire {
 // REQUIRES: datagram.identification is known if IPv4.
 std::uint32_t icrc(const Datagram& datagram, ConstBytes packet);
 
+// What the ICRC of an IPv4 datagram with identification 0 is XORed with when the identification is
+// another. `packet_bytes` as above: without the ICRC.
+std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes);
+
 enum class IcrcVerdict : std::uint8_t {
   Right,
   Solved,  // right for exactly one identification, which is hidden: a 16-bit check only

@@ -184,5 +184,16 @@ TEST(Icrc, IsWrongForWhatIsShorterThanAPacket) {
   }
 }
 
+TEST(Icrc, ChangesWithTheIdentificationAsItIsSaidTo) {
+  Prng prng(11);
+  for (int i = 0; i < 200; ++i) {
+    Buffer packet(kBthBytes + prng.below(3000));
+    for (std::byte& b : packet) b = static_cast<std::byte>(prng.next());
+    const auto id = static_cast<std::uint16_t>(prng.next());
+    EXPECT_EQ(icrc(masked_ipv4(std::uint16_t{0}), packet) ^ icrc_change(id, packet.size()),
+              icrc(masked_ipv4(id), packet));
+  }
+}
+
 }  // namespace
 }  // namespace softhca::wire

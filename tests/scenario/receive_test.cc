@@ -215,5 +215,42 @@ TEST(Receive, AnOverrunCompletionQueueFailsWithItsQueuePairs) {
   EXPECT_EQ(events.async[0].type, driver::AsyncEventType::CqError);
 }
 
+// A caller who polls is given what has arrived before anything is sent; the acknowledgement leaves
+// behind his answer, with his next call that finds nothing, or with a call that does not come back.
+TEST(Receive, WhoComesBackIsServedBeforeTheAcknowledgementLeaves) {
+  enum class Next { Answer, EmptyPoll, Leave, Destroy };
+  for (const Next next : {Next::Answer, Next::EmptyPoll, Next::Leave, Next::Destroy}) {
+    Pair pair;
+    driver::Engine& target = pair.world.host(1).engine();
+    const auto sent = [&] { return pair.world.host(1).counter(trace::Counter::PacketsSent); };
+    std::array receive{pair.b.sge(0, 64)};
+    pair.post_receive(pair.connection.b, 7, receive);
+    std::array sges{pair.a.sge(0, 8)};
+    pair.post(pair.connection.a, request(WorkOpcode::Send, sges, pair.b));
+    const Time now = pair.world.now();
+    EXPECT_TRUE(target.progress(now, nic::Caller::ComesBack));
+    EXPECT_EQ(pair.completions(pair.connection.b).size(), 1u);
+    EXPECT_EQ(sent(), 0u);
+    EXPECT_LE(target.next_deadline(), now + milliseconds(2));
+
+    if (next == Next::Answer) {
+      std::array answer{pair.b.sge(0, 8)};
+      pair.post(pair.connection.b, request(WorkOpcode::Write, answer, pair.a));
+      EXPECT_EQ(sent(), 2u);
+    } else if (next == Next::EmptyPoll) {
+      target.progress(now, nic::Caller::ComesBack);
+    } else if (next == Next::Leave) {
+      target.send_owed(now);
+    } else {
+      ASSERT_TRUE(target.destroy_qp(*pair.connection.b.qp, now));
+    }
+    EXPECT_GE(sent(), 1u);
+    pair.settle();
+    const auto done = pair.completions(pair.connection.a);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, Status::Success);
+  }
+}
+
 }  // namespace
 }  // namespace softhca::sim
