@@ -1,6 +1,7 @@
 #include "link/pcap_link.h"
 
 #include "link/pcap_format.h"
+#include "wire/icrc.h"
 
 namespace softhca::link {
 
@@ -24,7 +25,10 @@ std::size_t PcapLink::receive(std::span<Frame> out, Time now) {
 }
 
 void PcapLink::write(std::span<const Frame> frames, Time now) {
-  for (const Frame& frame : frames) {
+  for (Frame frame : frames) {
+    wire::Datagram& datagram = frame.datagram;
+    if (datagram.is_ipv4() && !datagram.identification)
+      datagram.identification = wire::find_identification(datagram, frame.bytes);
     record_.clear();
     append_pcap_record(record_, frame, start_ns_ + (now - Time{}).nanoseconds());
     if (!file_.append(record_)) ++lost_;

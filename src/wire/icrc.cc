@@ -109,6 +109,15 @@ std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes
   return times(byte_swapped(identification), kZeros, bytes_from_identification(packet_bytes));
 }
 
+std::optional<std::uint16_t> find_identification(const Datagram& datagram, ConstBytes udp_payload) {
+  if (udp_payload.size() < kBthBytes + kIcrcBytes) return std::nullopt;
+  const ConstBytes packet = udp_payload.first(udp_payload.size() - kIcrcBytes);
+  Datagram guess = datagram;
+  guess.identification = std::uint16_t{0};
+  const auto found = load_le<std::uint32_t>(udp_payload.last(kIcrcBytes));
+  return solve_identification(icrc(guess, packet) ^ found, packet.size());
+}
+
 IcrcVerdict check_icrc(const Datagram& datagram, ConstBytes udp_payload) {
   if (udp_payload.size() < kBthBytes + kIcrcBytes) return IcrcVerdict::Wrong;
   const ConstBytes packet = udp_payload.first(udp_payload.size() - kIcrcBytes);

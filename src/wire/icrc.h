@@ -7,6 +7,7 @@
 // Spec  IBTA annex A17.3.3; worked example in icrc_test.cc, from a packet of Linux rxe
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.h"
 #include "wire/datagram.h"
@@ -20,6 +21,10 @@ std::uint32_t icrc(const Datagram& datagram, ConstBytes packet);
 // What the ICRC of an IPv4 datagram with identification 0 is XORed with when the identification is
 // another. `packet_bytes` as above: without the ICRC.
 std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes);
+
+// The identification of an IPv4 datagram where it is hidden: the one that makes the ICRC right.
+// Nothing if none does.
+std::optional<std::uint16_t> find_identification(const Datagram& datagram, ConstBytes udp_payload);
 
 enum class IcrcVerdict : std::uint8_t {
   Right,

@@ -190,8 +190,12 @@ TEST(Icrc, ChangesWithTheIdentificationAsItIsSaidTo) {
     Buffer packet(kBthBytes + prng.below(3000));
     for (std::byte& b : packet) b = static_cast<std::byte>(prng.next());
     const auto id = static_cast<std::uint16_t>(prng.next());
-    EXPECT_EQ(icrc(masked_ipv4(std::uint16_t{0}), packet) ^ icrc_change(id, packet.size()),
-              icrc(masked_ipv4(id), packet));
+    const std::uint32_t right = icrc(masked_ipv4(id), packet);
+    EXPECT_EQ(icrc(masked_ipv4(std::uint16_t{0}), packet) ^ icrc_change(id, packet.size()), right);
+    const std::size_t covered = packet.size();
+    packet.resize(covered + kIcrcBytes);
+    store_le(packet, covered, right);
+    EXPECT_EQ(find_identification(masked_ipv4(std::nullopt), packet), id);
   }
 }
 
