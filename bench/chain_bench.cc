@@ -87,8 +87,8 @@ void Icrc(benchmark::State& state) {
 }
 void IcrcMemcpy(benchmark::State& state) { CopyMemcpy(state); }
 
-BENCHMARK(Register)->Arg(1 << 20)->Arg(64 << 20)->Unit(benchmark::kMicrosecond);
-BENCHMARK(RegisterMlock)->Arg(1 << 20)->Arg(64 << 20)->Unit(benchmark::kMicrosecond);
+BENCHMARK(Register)->Arg(1 << 20)->Arg(64 << 20)->Arg(1 << 30)->Unit(benchmark::kMicrosecond);
+BENCHMARK(RegisterMlock)->Arg(1 << 20)->Arg(64 << 20)->Arg(1 << 30)->Unit(benchmark::kMicrosecond);
 BENCHMARK(Copy)->Arg(8)->Arg(4096)->Arg(65536);
 BENCHMARK(CopyMemcpy)->Arg(8)->Arg(4096)->Arg(65536);
 BENCHMARK(Icrc)->Arg(64)->Arg(4096);

@@ -19,8 +19,13 @@ struct Thread::Native {
 namespace {
 
 struct Start {
+  std::string name;
   std::function<void()> body;
 };
+
+void set_name(pthread_t id, const std::string& name) {
+  pthread_setname_np(id, name.substr(0, 15).c_str());
+}
 
 // An ordinary thread that asks for short slices is put on a CPU when it wakes, also where another
 // one spins, instead of after the other's slice (EEVDF, since Linux 6.12). Older kernels refuse or
@@ -56,6 +61,7 @@ int create(pthread_t& id, void* (*body)(void*), void* argument) {
 
 void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
+  set_name(pthread_self(), start->name);
   prefer_short_slices();
   start->body();
   return nullptr;
@@ -76,7 +82,7 @@ Thread& Thread::operator=(Thread&& other) noexcept {
 Thread::~Thread() { join(); }
 
 Result<Thread, SystemError> Thread::start(const std::string& name, std::function<void()> body) {
-  auto start = std::make_unique<Start>(Start{std::move(body)});
+  auto start = std::make_unique<Start>(Start{name, std::move(body)});
   auto native = std::make_unique<Native>();
 
   // A thread inherits the mask, so it is full from its first instruction on.
@@ -87,7 +93,7 @@ Result<Thread, SystemError> Thread::start(const std::string& name, std::function
   const int error = create(native->id, run, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return SystemError{error, "pthread_create"};
-  pthread_setname_np(native->id, name.substr(0, 15).c_str());
+  set_name(native->id, name);  // it may not run yet; whoever looks for it finds it
   static_cast<void>(start.release());
   return Thread(std::move(native));
 }
