@@ -75,7 +75,7 @@ def registration(build, name):
     run = json.loads(text)["benchmarks"][0]
     if run.get("error_occurred"):
         raise Failed(run.get("error_message", name))
-    return run["real_time"] / 1e6
+    return run["real_time"] / {"ns": 1e6, "us": 1e3, "ms": 1}[run["time_unit"]]
 
 
 def contestants(build):
