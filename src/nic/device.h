@@ -96,6 +96,11 @@ class Device {
     transport::RequesterCounts requester_seen{};
     transport::ResponderCounts responder_seen{};
   };
+  // A packet that has passed everything that does not depend on those before it.
+  struct Arrived {
+    wire::Packet packet;
+    Slot* slot{};
+  };
   // A frame that is built and not yet taken by the link.
   struct Built {
     std::size_t frame{};  // index into frames_
@@ -125,7 +130,9 @@ class Device {
 
   // device_wire.cc
   std::size_t receive(Time now);
-  void on_frame(const link::Frame& frame, Time now);
+  bool examine(const link::Frame& frame, Arrived& into, Time now);
+  static std::size_t run_at(std::span<const Arrived> packets);
+  void deliver(std::span<const Arrived> run, Time now);
   void drop(wire::Qpn qpn, const wire::Headers& headers, trace::Counter counter, Time now);
   bool is_from_peer(const QueuePair& qp, const link::Frame& frame) const;
   bool run_timers(Time now);
@@ -156,6 +163,7 @@ class Device {
   std::vector<std::byte> frames_;  // kFrames of kFrameBytes
   std::size_t frame_next_ = 0;
   std::array<link::Frame, kReceiveBatch> received_;
+  std::array<Arrived, kReceiveBatch> arrived_;
   FailureListener on_failure_;
 };
 

@@ -13,8 +13,53 @@ using transport::QpState;
 
 std::size_t Device::receive(Time now) {
   const std::size_t count = link_.receive(received_, now);
-  for (std::size_t i = 0; i < count; ++i) on_frame(received_[i], now);
+  std::size_t good = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if (examine(received_[i], arrived_[good], now)) ++good;
+  std::span<const Arrived> rest(arrived_.data(), good);
+  while (!rest.empty()) {
+    const std::size_t run = run_at(rest);
+    deliver(rest.first(run), now);
+    rest = rest.subspan(run);
+  }
   return count;
+}
+
+// How many packets from the first on are one WRITE's, one behind the other.
+std::size_t Device::run_at(std::span<const Arrived> packets) {
+  const auto goes_on = [](const wire::Packet& p) {
+    return p.info->kind == wire::Kind::Write && !p.info->ends();
+  };
+  std::size_t count = 1;
+  while (count < packets.size() && goes_on(packets[count - 1].packet)) {
+    const Arrived& next = packets[count];
+    if (next.slot != packets[0].slot || next.packet.info->kind != wire::Kind::Write ||
+        next.packet.info->starts() ||
+        next.packet.headers.bth.psn != packets[count - 1].packet.headers.bth.psn.plus(1))
+      break;
+    ++count;
+  }
+  return count;
+}
+
+void Device::deliver(std::span<const Arrived> run, Time now) {
+  std::array<ConstBytes, kReceiveBatch> ahead;
+  for (std::size_t i = 1; i < run.size(); ++i) ahead[i - 1] = run[i].packet.payload;
+  Slot& slot = *run.front().slot;
+  QueuePair& qp = *slot.qp;
+  for (std::size_t i = 0; i < run.size(); ++i) {
+    const wire::Packet& packet = run[i].packet;
+    const wire::Bth& bth = packet.headers.bth;
+    if (qp.state() == QpState::Error) {  // since one of those before it
+      drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
+      continue;
+    }
+    tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
+                 packet.payload.size());
+    qp.on_packet(packet, std::span(ahead).first(i == 0 ? run.size() - 1 : 0), now);
+    after_work(slot, now);
+  }
+  qp.end_run();
 }
 
 void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, Time now) {
@@ -29,17 +74,24 @@ bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) const {
          frame.datagram.destination == qp.path().source;
 }
 
-void Device::on_frame(const link::Frame& frame, Time now) {
+bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   tracer_.count(Counter::PacketsReceived);
   tracer_.count(Counter::PacketBytesReceived,
                 frame.bytes.size() + wire::kUdpBytes +
                     (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  const auto refuse = [&](const wire::Packet& packet, Counter counter) {
+    drop(packet.headers.bth.dest_qpn, packet.headers, counter, now);
+    return false;
+  };
   const auto parsed = wire::parse(frame.bytes);
-  if (!parsed) return tracer_.count(Counter::PacketsMalformed);
+  if (!parsed) {
+    tracer_.count(Counter::PacketsMalformed);
+    return false;
+  }
   const wire::Packet& packet = *parsed;
   const wire::Bth& bth = packet.headers.bth;
-  Slot* slot = find(bth.dest_qpn);
-  if (slot == nullptr) return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
+  Slot* const slot = find(bth.dest_qpn);
+  if (slot == nullptr) return refuse(packet, Counter::PacketsDropped);
   switch (wire::check_icrc(frame.datagram, frame.bytes)) {
     case wire::IcrcVerdict::Right:
       break;
@@ -47,20 +99,17 @@ void Device::on_frame(const link::Frame& frame, Time now) {
       tracer_.count(Counter::IcrcSolved);
       break;
     case wire::IcrcVerdict::Wrong:
-      return drop(bth.dest_qpn, packet.headers, Counter::IcrcErrors, now);
+      return refuse(packet, Counter::IcrcErrors);
   }
-  QueuePair& qp = *slot->qp;
+  const QueuePair& qp = *slot->qp;
   const bool connected =
       qp.state() == QpState::Rtr || qp.state() == QpState::Rts || qp.state() == QpState::Sqd;
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
   if (!connected || packet.info->service != wire::Service::Rc || !key_fits ||
       !is_from_peer(qp, frame))
-    return drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
-
-  tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
-               packet.payload.size());
-  qp.on_packet(packet, now);
-  after_work(*slot, now);
+    return refuse(packet, Counter::PacketsDropped);
+  into = {packet, slot};
+  return true;
 }
 
 bool Device::run_timers(Time now) {
@@ -87,6 +136,7 @@ void Device::activate(Slot& slot) {
 
 bool Device::transmit(Time now, Turn first) {
   owed_since_ = Time::never();
+  memory_.set_staged({});
   flush_outbox(now);
   int budget = kSendBudget;
   bool worked = false;

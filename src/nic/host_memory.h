@@ -6,6 +6,7 @@
 // Threads  owned by the device
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "nic/key_table.h"
 #include "pcie/port.h"
@@ -32,7 +33,21 @@ class HostMemory {
 
   KeyTable& keys() { return keys_; }
 
+  // Where pieces are put together, so that they move as one; and which part of a send request is
+  // there, read before its packets are made.
+  Bytes staging() { return staging_; }
+  struct Staged {
+    wire::Qpn qpn;
+    std::uint32_t work{};
+    std::uint64_t offset{};
+    std::uint64_t bytes{};  // 0: nothing
+  };
+  void set_staged(const Staged& what) { staged_ = what; }
+  const Staged& staged() const { return staged_; }
+
  private:
+  static constexpr std::size_t kStagingBytes = std::size_t{1} << 16;
+
   // Resolves as much of the access as one span list holds; advances it. Gives the outcome.
   pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans,
                              Time now);
@@ -47,6 +62,8 @@ class HostMemory {
   pcie::DmaPort& port_;
   KeyTable& keys_;
   trace::Tracer& tracer_;
+  Staged staged_;
+  std::vector<std::byte> staging_ = std::vector<std::byte>(kStagingBytes);
 };
 
 }  // namespace softhca::nic

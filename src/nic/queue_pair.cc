@@ -1,6 +1,7 @@
 #include "nic/queue_pair.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/assert.h"
 #include "base/range.h"
@@ -242,9 +243,10 @@ void QueuePair::flush_receives(Time now) {
   }
 }
 
-void QueuePair::on_packet(const wire::Packet& packet, Time now) {
+void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now) {
   now_ = now;
   payload_ = packet.payload;
+  ahead_ = ahead;
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.info->is_request()) {
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
@@ -256,6 +258,7 @@ void QueuePair::on_packet(const wire::Packet& packet, Time now) {
     fetch_sends(now);
   }
   payload_ = {};
+  ahead_ = {};
 }
 
 void QueuePair::on_time(Time now) {
@@ -321,22 +324,53 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
       std::copy_n(request.inline_bytes.begin() + static_cast<std::ptrdiff_t>(from.offset),
                   from.bytes, to.begin());
     } else {
-      outcome = each_piece(
-          request.segments, from.offset, from.bytes,
-          [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
-            return memory_.read({.key = lkey,
-                                 .pd = context_.pd,
-                                 .right = KeyRight::LocalRead,
-                                 .address = address,
-                                 .bytes = bytes},
-                                context_.qpn, to.subspan(done, bytes), now);
-          });
+      if (from.left != 0) stage(from, request.segments, now);
+      if (!take_staged(from, to)) outcome = read_request(request.segments, from.offset, to, now);
       if (!outcome)
         requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
     }
   }
   note(outcome);
   return outcome;
+}
+
+Outcome QueuePair::read_request(const Segments& segments, std::uint64_t offset, Bytes to,
+                                Time now) {
+  return each_piece(
+      segments, offset, to.size(),
+      [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
+        return memory_.read({.key = lkey,
+                             .pd = context_.pd,
+                             .right = KeyRight::LocalRead,
+                             .address = address,
+                             .bytes = bytes},
+                            context_.qpn, to.subspan(done, bytes), now);
+      });
+}
+
+// One access for this packet and those that will follow it now. If it fails each makes its own.
+void QueuePair::stage(const PayloadRef& from, const Segments& segments, Time now) {
+  if (is_staged(from)) return;
+  const std::uint64_t wanted = from.bytes + std::min(from.left, (kStagedPackets - 1) * from.bytes);
+  const Bytes room =
+      memory_.staging().first(std::min<std::uint64_t>(wanted, memory_.staging().size()));
+  memory_.set_staged({});
+  const Outcome outcome = read_request(segments, from.offset, room, now);
+  note(outcome);
+  if (outcome) memory_.set_staged({context_.qpn, from.work, from.offset, room.size()});
+}
+
+bool QueuePair::is_staged(const PayloadRef& from) const {
+  const HostMemory::Staged& staged = memory_.staged();
+  return staged.bytes != 0 && staged.qpn == context_.qpn && staged.work == from.work &&
+         from.offset >= staged.offset && from.offset + from.bytes <= staged.offset + staged.bytes;
+}
+
+bool QueuePair::take_staged(const PayloadRef& from, Bytes to) const {
+  if (!is_staged(from)) return false;
+  std::memcpy(to.data(), memory_.staging().data() + (from.offset - memory_.staged().offset),
+              to.size());
+  return true;
 }
 
 Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
@@ -352,12 +386,7 @@ Reason QueuePair::place(const PayloadRef& to) {
   ASSERT(to.bytes == payload_.size());
   Outcome outcome;
   if (to.place == PayloadRef::Place::Region) {
-    outcome = memory_.write({.key = to.key,
-                             .pd = context_.pd,
-                             .right = KeyRight::RemoteWrite,
-                             .address = to.address,
-                             .bytes = to.bytes},
-                            context_.qpn, payload_, now_);
+    outcome = place_in_region(to);
   } else {
     const Segments& segments =
         to.place == PayloadRef::Place::SendWork ? fetched(to.work).segments : receive_.segments;
@@ -374,6 +403,52 @@ Reason QueuePair::place(const PayloadRef& to) {
   }
   note(outcome);
   return outcome.reason;
+}
+
+Outcome QueuePair::place_in_region(const PayloadRef& to) {
+  if (placed_ahead_ != 0 && to.address == placed_to_) {
+    --placed_ahead_;
+    placed_to_ += to.bytes;
+    return {.ready_at = now_};
+  }
+  placed_ahead_ = 0;
+  if (!ahead_.empty() && place_run(to)) return {.ready_at = now_};
+  return memory_.write({.key = to.key,
+                        .pd = context_.pd,
+                        .right = KeyRight::RemoteWrite,
+                        .address = to.address,
+                        .bytes = to.bytes},
+                       context_.qpn, payload_, now_);
+}
+
+// One access for this packet and those behind it, within their message. If it fails nothing is
+// lost: each packet then makes its own, and the one that cannot be placed is the one that says so.
+bool QueuePair::place_run(const PayloadRef& to) {
+  const Bytes staging = memory_.staging();
+  std::size_t bytes = 0;
+  const auto add = [&](ConstBytes piece) {
+    std::memcpy(staging.data() + bytes, piece.data(), piece.size());
+    bytes += piece.size();
+  };
+  add(payload_);
+  std::size_t count = 0;
+  for (const ConstBytes piece : ahead_) {
+    if (bytes + piece.size() > staging.size() || bytes + piece.size() > to.bytes + to.left) break;
+    add(piece);
+    ++count;
+  }
+  if (count == 0) return false;
+  const Outcome outcome = memory_.write({.key = to.key,
+                                         .pd = context_.pd,
+                                         .right = KeyRight::RemoteWrite,
+                                         .address = to.address,
+                                         .bytes = bytes},
+                                        context_.qpn, staging.first(bytes), now_);
+  note(outcome);
+  if (!outcome) return false;
+  placed_ahead_ = count;
+  placed_to_ = to.address + to.bytes;
+  return true;
 }
 
 std::optional<transport::ReceiveSlot> QueuePair::take_receive() {

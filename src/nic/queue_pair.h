@@ -67,8 +67,11 @@ class QueuePair final : public transport::MemoryPort {
 
   void on_send_doorbell(std::uint32_t producer, Time now);
   void on_receive_doorbell(std::uint32_t producer, Time now);
-  // A packet from the peer. Its payload stays valid during the call.
-  void on_packet(const wire::Packet& packet, Time now);
+  // A packet from the peer. Its payload stays valid during the call. `ahead` are the payloads of
+  // the packets that follow at once and continue its WRITE: they may be placed with it. When they
+  // have followed, end_run() forgets about them.
+  void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
+  void end_run() { placed_ahead_ = 0; }
   void on_time(Time now);
 
   struct Outgoing {
@@ -131,6 +134,13 @@ class QueuePair final : public transport::MemoryPort {
                                  Time now);
   bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
+  pcie::Outcome place_in_region(const transport::PayloadRef& to);
+  bool place_run(const transport::PayloadRef& to);
+  pcie::Outcome read_request(const Segments& segments, std::uint64_t offset, Bytes to, Time now);
+  void stage(const transport::PayloadRef& from, const Segments& segments, Time now);
+  bool is_staged(const transport::PayloadRef& from) const;
+  bool take_staged(const transport::PayloadRef& from, Bytes to) const;
+  static constexpr std::uint64_t kStagedPackets = 16;  // read at once
   // Runs over the part [offset, +bytes) of a scatter list.
   template <class Move>
   pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
@@ -157,7 +167,10 @@ class QueuePair final : public transport::MemoryPort {
   FetchedReceive receive_;          // the one that the responder fills
   std::deque<PendingCqe> flushed_;  // of receives
   ConstBytes payload_;              // of the packet in hand
-  Time now_{};                      // of the call in hand
+  std::span<const ConstBytes> ahead_;
+  std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already
+  std::uint64_t placed_to_{};     // where that of the next one is
+  Time now_{};                    // of the call in hand
   Time ready_at_{};
   trace::Reason last_reason_{};
 };

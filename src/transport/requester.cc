@@ -131,13 +131,15 @@ Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
     h.dma_length = static_cast<std::uint32_t>(op.work.bytes);
   }
   if (immediate) h.immediate = op.work.immediate;
+  const std::uint64_t window_left = (kWindowPackets - 1 - (at - oldest_)) * mtu_;
   if (bytes != 0)
     out.payload = {.place = PayloadRef::Place::SendWork,
                    .work = op.work.work,
                    .offset = offset,
                    .key = {},
                    .address = 0,
-                   .bytes = bytes};
+                   .bytes = bytes,
+                   .left = std::min(op.work.bytes - offset - bytes, window_left)};
   return out;
 }
 

@@ -215,7 +215,8 @@ Responder::Verdict Responder::execute_write(const Request& request) {
                                                 .offset = 0,
                                                 .key = message_.key,
                                                 .address = message_.address + message_.offset,
-                                                .bytes = bytes});
+                                                .bytes = bytes,
+                                                .left = message_.bytes - message_.offset - bytes});
     if (reason) {
       // The key entry itself was refused (deregistered meanwhile), or the bus failed.
       const bool by_key = reason.id < ReasonId::IommuNotMapped;

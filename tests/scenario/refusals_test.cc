@@ -293,6 +293,45 @@ TEST(Refusals, TheIommuMapsWholePagesAndTheKeyTableStillRefusesTheByteBehind) {
   EXPECT_EQ(pair.world.host(1).counter(trace::Counter::IommuFaults), 0u);
 }
 
+// Takes the second page of a buffer out of the IOMMU.
+void unmap_second_page(Pair& pair, const Buffer& buffer) {
+  const nic::Tables tables = buffer.host->tables();
+  const nic::KeyRecord& entry = tables.keys[buffer.key.index()];
+  ASSERT_EQ(entry.layout, static_cast<std::uint32_t>(nic::KeyLayout::Pages));
+  buffer.host->iommu().unmap(BusAddr{tables.translations[entry.first_page + 1]}, kPage4K,
+                             pair.world.now());
+}
+
+// Packets that follow each other move in one access. If a part of it faults, they arrive as far as
+// they would have one by one, and the one that cannot be placed is the one that says so.
+TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
+  constexpr std::uint32_t kMtu = 256;
+  constexpr std::uint64_t kWhole = (kPage4K - kBufferOffset) / kMtu * kMtu;
+  for (const bool at_source : {false, true}) {
+    ConnectionSettings connection;
+    connection.mtu = kMtu;
+    WorldSettings settings;
+    settings.host.scatter = true;
+    Pair pair(connection, settings);
+    std::ranges::fill(pair.world.host(0).memory(pair.a.start, kBufferBytes), std::byte{0x77});
+    unmap_second_page(pair, at_source ? pair.a : pair.b);
+    std::array sges{pair.a.sge(0, kBufferBytes)};
+    pair.post(pair.connection.a, {.wr_id = 1,
+                                  .opcode = WorkOpcode::Write,
+                                  .flags = {},
+                                  .sges = sges,
+                                  .immediate = 0,
+                                  .remote_address = pair.b.start.value,
+                                  .rkey = pair.b.key});
+    pair.settle();
+    EXPECT_EQ(pair.completions(pair.connection.a).at(0).status,
+              at_source ? Status::LocalQpOperation : Status::RemoteOperation);
+    EXPECT_TRUE(pair.is_filled(pair.b, 0, kWhole, std::byte{0x77}));
+    EXPECT_TRUE(pair.is_filled(pair.b, kWhole, kBufferBytes - kWhole, std::byte{0x11}));
+    pair.expect_surroundings_untouched();
+  }
+}
+
 TEST(Refusals, WithoutBusMasterTheDeviceReachesNothing) {
   Pair pair;
   pair.world.host(0).config().set_bus_master(false);
