@@ -385,6 +385,7 @@ class Busy {
 };
 
 TEST(Fork, WhileOtherThreadsAreInsideNothingWaitsForEver) {
+  if (kSanitizer) GTEST_SKIP() << "their allocators do not hold their locks over a fork (GCC 12)";
   Pair pair({.with_channel = true});
   Pair forked({.with_channel = true});  // nobody but the main thread uses these
   ASSERT_TRUE(pair.works() && forked.works());
@@ -401,8 +402,7 @@ TEST(Fork, WhileOtherThreadsAreInsideNothingWaitsForEver) {
       failures += channel != nullptr && ibv_destroy_comp_channel(channel) == 0 ? 0 : 1;
       failures += context != nullptr && ibv_close_device(context) == 0 ? 0 : 1;
     });
-    const int rounds = kSanitizer ? 10 : 40;
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < 40; ++round) {
       ForkedChild child([&] {
         ibv_wc wc{};
         HOLDS(ibv_poll_cq(pair.a.cq, 1, &wc) == -1 && errno == EPERM);
