@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 #include "driver/discovery.h"
@@ -174,6 +175,7 @@ struct LiveDevice::Registry {
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();
+  static void at_exit();
 };
 
 constinit std::atomic<LiveDevice::Registry*> LiveDevice::Registry::made{nullptr};
@@ -184,7 +186,25 @@ LiveDevice::Registry& LiveDevice::Registry::only() {
   auto fresh = std::make_unique<Registry>();
   if (!made.compare_exchange_strong(known, fresh.get())) return *known;
   os::on_fork({before_fork, after_fork_in_parent, after_fork_in_child});
+  static_cast<void>(std::atexit(at_exit));
   return *fresh.release();
+}
+
+// A program may end with the last message that it receives, and its peer waits for the word that
+// it came: what was put off until the next call leaves now. Whoever is inside is left alone.
+void LiveDevice::Registry::at_exit() {
+  Registry& registry = only();
+  if (!registry.lock.try_lock()) return;
+  for (const Entry& entry : registry.open) {
+    Inside& in = *entry.device->inside_;
+    if (entry.device->is_left_behind() || !in.lock.try_lock()) continue;
+    try {
+      in.machine->engine().send_owed(in.machine->now());
+    } catch (const AssertionFailed&) {
+    }
+    in.lock.unlock();
+  }
+  registry.lock.unlock();
 }
 
 void LiveDevice::Registry::before_fork() {

@@ -108,31 +108,66 @@ TEST(Leaving, ASpawnedProgramInheritsNothing) {
   EXPECT_TRUE(pair.works());
 }
 
-// The peer of one that is gone finds out by its retries.
-TEST(Leaving, ThePeerSeesARetryError) {
-  Signal to_child, to_parent;
+// Brings an endpoint to RTS, connected to one in another process that does the same.
+bool join(Endpoint& e, Signal& to_other, Signal& from_other) {
   struct There {
     ibv_gid gid;
     std::uint32_t qpn;
   };
+  if (!e.is_ready()) return false;
+  There there{};
+  to_other.send(There{e.gid(), e.qp->qp_num});
+  return from_other.receive(there) && e.to_init() == 0 && e.to_rtr(there.gid, there.qpn) == 0 &&
+         e.to_rts() == 0;
+}
+
+// One that ends with the message that it was waiting for has acknowledged it.
+TEST(Leaving, WhoEndsWithItsLastMessageHasAcknowledgedIt) {
+  Signal to_child, to_parent;
   ForkedChild program([&] {
     Endpoint e;
-    HOLDS(e.is_ready());
-    There there{};
-    to_parent.send(There{e.gid(), e.qp->qp_num});
-    HOLDS(to_child.receive(there));
-    HOLDS(e.to_init() == 0 && e.to_rtr(there.gid, there.qpn) == 0 && e.to_rts() == 0);
+    HOLDS(join(e, to_parent, to_child));
+    ibv_sge sge{e.address(0), 64, e.mr->lkey};
+    ibv_recv_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    HOLDS(ibv_post_recv(e.qp, &wr, &bad) == 0);
+    ibv_wc wc{};
+    for (int i = 0; i < 1000; ++i) HOLDS(ibv_poll_cq(e.cq, 1, &wc) == 0);
+    to_parent.give();
+    while (ibv_poll_cq(e.cq, 1, &wc) == 0) {
+    }
+    std::exit(wc.status == IBV_WC_SUCCESS ? 0 : 1);
+  });
+  Endpoint e;
+  ASSERT_TRUE(join(e, to_child, to_parent));
+  ASSERT_TRUE(to_parent.take());
+  ibv_sge sge{e.address(0), 8, e.mr->lkey};
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(e.qp, &wr, &bad), 0);
+  const auto done = e.wait();
+  program.expect_exit(0);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+}
+
+// The peer of one that is gone finds out by its retries.
+TEST(Leaving, ThePeerSeesARetryError) {
+  Signal to_child, to_parent;
+  ForkedChild program([&] {
+    Endpoint e;
+    HOLDS(join(e, to_parent, to_child));
     to_parent.give();
     _exit(0);
   });
   Endpoint e;
-  ASSERT_TRUE(e.is_ready());
-  There there{};
-  ASSERT_TRUE(to_parent.receive(there));
-  ASSERT_EQ(e.to_init(), 0);
-  ASSERT_EQ(e.to_rtr(there.gid, there.qpn), 0);
-  ASSERT_EQ(e.to_rts(), 0);
-  to_child.send(There{e.gid(), e.qp->qp_num});
+  ASSERT_TRUE(join(e, to_child, to_parent));
   ASSERT_TRUE(to_parent.take());
   program.expect_exit(0);
   ASSERT_TRUE(post_write(e, 0x1000, 0x1234, 100));
