@@ -55,6 +55,42 @@ flunk() {
   done
 }
 
+# says NAME PATTERN: a program that was started has printed it.
+says() { grep -q "$2" "$work/$1.out"; }
+
+traffic=()
+# flowing PREFIX OPTION...: traffic (`traffic`, tests/apps/traffic_main) between PREFIXserver, which
+# opens the device first, and PREFIXclient.
+flowing() {
+  local name=$1 side
+  new_port
+  start "${name}server" "${traffic[@]}" -p "$port" "${@:2}"
+  await 15 listening_or_gone "${name}server" "$port" "${at_server[@]}" || true
+  start "${name}client" "${traffic[@]}" -p "$port" "${@:2}" 127.0.0.1
+  for side in server client; do
+    await 20 says "$name$side" flowing || {
+      flunk "no traffic at $name$side" "$work/$name$side.out" "$work/$name$side.err"
+      return 1
+    }
+  done
+}
+
+# judge_pingpong WHAT ITERATIONS: whether both sides of the pair that has ended went through all of
+# them and found the bytes that were sent.
+judge_pingpong() {
+  local what=$1 iterations=$2 side
+  for side in server client; do
+    if ! grep -q "^$iterations iters in " "$work/$side.out"; then
+      flunk "$what: the $side printed no result" "$work/$side.out" "$work/$side.err"
+      return 0
+    elif grep -q 'invalid data' "$work/$side.out" "$work/$side.err"; then
+      flunk "$what: the $side received other bytes" "$work/$side.out" "$work/$side.err"
+      return 0
+    fi
+  done
+  pass "$what: $(grep -o '= .*/iter' "$work/client.out")"
+}
+
 # conclude: the last line of every test.
 conclude() {
   printf '%d checks, %d failed\n' "$checks" "$failures"

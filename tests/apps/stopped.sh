@@ -8,23 +8,7 @@ need_programs ss timeout
 
 traffic=("$softhca" run -- "$build/tests/apps/traffic_main")
 
-says() { grep -q "$2" "$work/$1.out"; }
 is_stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
-
-# flowing OPTION...: traffic between server and client.
-flowing() {
-  local side
-  new_port
-  start server "${traffic[@]}" -p "$port" "$@"
-  await 15 listening_or_gone server "$port" || true
-  start client "${traffic[@]}" -p "$port" "$@" 127.0.0.1
-  for side in server client; do
-    await 20 says "$side" flowing || {
-      flunk "no traffic at the $side" "$work/$side.out" "$work/$side.err"
-      return 1
-    }
-  done
-}
 
 # lost WHAT SIDE: it ended with the error of a lost connection, and said why.
 lost() {
@@ -40,7 +24,7 @@ lost() {
 # for_long WHO OTHER OPTION...: stopped until the other side has given up.
 for_long() {
   local stopped
-  flowing -t 13 -r 2 "${@:3}" || return 0
+  flowing '' -t 13 -r 2 "${@:3}" || return 0
   stopped=$(holder "$1")
   kill -STOP "$stopped"
   lost "$1 stopped for long ${*:3}" "$2"
@@ -51,7 +35,7 @@ for_long() {
 # for_short WHO OPTION...: the limit is 8 seconds at least.
 for_short() {
   local stopped side status
-  flowing -t 18 -r 7 "${@:2}" || return 0
+  flowing '' -t 18 -r 7 "${@:2}" || return 0
   stopped=$(holder "$1")
   kill -STOP "$stopped"
   await 10 is_stopped "$stopped" || flunk "$1 does not stop"

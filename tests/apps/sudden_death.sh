@@ -16,23 +16,6 @@ traffic=("${at_server[@]}" "$softhca" run -- "$build/tests/apps/traffic_main")
 mkdir "$work/home" "$work/tmp"
 export HOME=$work/home TMPDIR=$work/tmp
 
-says() { grep -q "$2" "$work/$1.out"; }
-
-# flowing NAME OPTION...: traffic between NAME-server (that opens the device first) and NAME-client.
-flowing() {
-  local name=$1 side
-  new_port
-  start "$name-server" "${traffic[@]}" -p "$port" "${@:2}"
-  await 15 listening_or_gone "$name-server" "$port" "${at_server[@]}" || true
-  start "$name-client" "${traffic[@]}" -p "$port" "${@:2}" 127.0.0.1
-  for side in server client; do
-    await 20 says "$name-$side" flowing || {
-      flunk "no traffic at $name-$side" "$work/$name-$side.out" "$work/$name-$side.err"
-      return 1
-    }
-  done
-}
-
 # What the namespace still holds of the device: names, and sockets on the port of RoCEv2.
 left_over() {
   "${at_server[@]}" cat /proc/net/unix | grep softhca || true
@@ -106,8 +89,8 @@ is_busy() {
 world() {
   local round how
   local patience=(-t 12 -r 3)
-  flowing first "${patience[@]}" || return 0
-  flowing steady -t 16 -r 7 -e || return 0
+  flowing first- "${patience[@]}" || return 0
+  flowing steady- -t 16 -r 7 -e || return 0
   if [ $(($1 % 2)) = 0 ]; then
     killed first first-server first-client
   else
@@ -116,7 +99,7 @@ world() {
   for round in $(seq "$2"); do
     how=()
     [ $((($1 + round) % 2)) = 0 ] || how=(-e)
-    flowing pair "${patience[@]}" "${how[@]}" || return 0
+    flowing pair- "${patience[@]}" "${how[@]}" || return 0
     if [ $((round % 2)) = 0 ]; then
       killed "client, world $1, round $round" pair-client pair-server
     else
@@ -136,9 +119,9 @@ world() {
 # member; also to one that is stopped and forwards nothing.
 death_beside_a_stopped_pair() {
   local side what="a death beside a stopped pair"
-  flowing stopped -t 20 -r 7 || return 0
-  flowing victim || return 0
-  flowing steady -t 16 -r 7 -e || return 0
+  flowing stopped- -t 20 -r 7 || return 0
+  flowing victim- || return 0
+  flowing steady- -t 16 -r 7 -e || return 0
   for side in server client; do kill -STOP "$(holder "stopped-$side")"; done
   for side in server client; do kill -KILL "$(holder "victim-$side")"; done
   for side in server client; do finish "victim-$side" 2>/dev/null || true; done

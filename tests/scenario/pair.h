@@ -41,6 +41,19 @@ struct Buffer {
   }
 };
 
+// A request of id 1 that names memory of the peer.
+inline driver::SendRequest remote_request(transport::WorkOpcode opcode,
+                                          std::span<const driver::Sge> sges, std::uint64_t address,
+                                          wire::Key key) {
+  return {.wr_id = 1,
+          .opcode = opcode,
+          .flags = {},
+          .sges = sges,
+          .immediate = 0,
+          .remote_address = address,
+          .rkey = key};
+}
+
 struct Pair {
   explicit Pair(ConnectionSettings settings = {}, WorldSettings world_settings = {})
       : world(world_settings) {

@@ -12,13 +12,9 @@ using transport::WorkOpcode;
 
 driver::SendRequest request(WorkOpcode opcode, std::span<const driver::Sge> sges,
                             const Buffer& to) {
-  return {.wr_id = 1,
-          .opcode = opcode,
-          .flags = {},
-          .sges = sges,
-          .immediate = 0xa1b2c3d4,
-          .remote_address = to.start.value,
-          .rkey = to.key};
+  driver::SendRequest made = remote_request(opcode, sges, to.start.value, to.key);
+  made.immediate = 0xa1b2c3d4;
+  return made;
 }
 
 // C31: byte_len of a WRITE with immediate is what was written; the receive's own buffer is

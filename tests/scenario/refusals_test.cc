@@ -94,13 +94,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Refusals, AWrappingAddressIsRefused) {
   Pair pair;
   std::array sges{pair.a.sge(0, 1024)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = ~std::uint64_t{0} - 511,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, ~std::uint64_t{0} - 511, pair.b.key));
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -117,13 +112,8 @@ TEST(Refusals, ARegionOfAnotherProtectionDomainIsRefusedRemotelyAndLocally) {
   ASSERT_TRUE(other);
   const Buffer foreign = pair.make_buffer(pair.connection.b, kAllRights, *other);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = foreign.start.value,
-                                .rkey = foreign.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, foreign.start.value, foreign.key));
   std::array local{foreign.sge(0, 64)};
   pair.post(pair.connection.b, {.wr_id = 2,
                                 .opcode = WorkOpcode::Send,
@@ -144,13 +134,8 @@ TEST(Refusals, ADeregisteredRegionIsRefused) {
   Pair pair;
   ASSERT_TRUE(pair.world.host(1).engine().deregister_memory(pair.b.key, pair.world.now()));
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key));
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -203,13 +188,8 @@ TEST(Refusals, AReadIntoMemoryWithoutLocalWriteFailsHere) {
   Pair pair;
   const Buffer read_only = pair.make_buffer(pair.connection.a, 0);
   std::array sges{read_only.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Read,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Read, sges, pair.b.start.value, pair.b.key));
   pair.settle();
   const auto done = pair.completions(pair.connection.a);
   ASSERT_EQ(done.size(), 1u);
@@ -240,13 +220,8 @@ TEST(Refusals, AQueuePairWithoutRemoteRightsRefusesAGoodKey) {
   settings.access = 1;
   Pair pair(settings);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key));
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
   EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::QpRightMissing);
@@ -259,13 +234,8 @@ TEST(Refusals, AKeyEntryThatPointsElsewhereIsStoppedByTheIommu) {
   entry.layout = static_cast<std::uint32_t>(nic::KeyLayout::Contiguous);
   entry.bus += std::uint64_t{1} << 40;
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key));
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteOperation);
   EXPECT_EQ(pair.events_b.async.at(0).type, AsyncEventType::QpFatal);
@@ -280,13 +250,8 @@ TEST(Refusals, AKeyEntryThatPointsElsewhereIsStoppedByTheIommu) {
 TEST(Refusals, TheIommuMapsWholePagesAndTheKeyTableStillRefusesTheByteBehind) {
   Pair pair;
   std::array sges{pair.a.sge(0, 1)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Read,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value + kBufferBytes,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Read, sges, pair.b.start.value + kBufferBytes, pair.b.key));
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
   EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::OutOfBounds);
@@ -316,13 +281,8 @@ TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
     std::ranges::fill(pair.world.host(0).memory(pair.a.start, kBufferBytes), std::byte{0x77});
     unmap_second_page(pair, at_source ? pair.a : pair.b);
     std::array sges{pair.a.sge(0, kBufferBytes)};
-    pair.post(pair.connection.a, {.wr_id = 1,
-                                  .opcode = WorkOpcode::Write,
-                                  .flags = {},
-                                  .sges = sges,
-                                  .immediate = 0,
-                                  .remote_address = pair.b.start.value,
-                                  .rkey = pair.b.key});
+    pair.post(pair.connection.a,
+              remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key));
     pair.settle();
     EXPECT_EQ(pair.completions(pair.connection.a).at(0).status,
               at_source ? Status::LocalQpOperation : Status::RemoteOperation);
@@ -336,13 +296,8 @@ TEST(Refusals, WithoutBusMasterTheDeviceReachesNothing) {
   Pair pair;
   pair.world.host(0).config().set_bus_master(false);
   std::array sges{pair.a.sge(0, 64)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = pair.b.start.value,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key));
   pair.settle();
   EXPECT_TRUE(pair.completions(pair.connection.a).empty());  // not even a completion can be written
   EXPECT_EQ(pair.world.host(1).counter(trace::Counter::PacketsReceived), 0u);
@@ -353,13 +308,7 @@ TEST(Refusals, EverythingPostedToAFailedQueuePairIsFlushedInOrder) {
   Pair pair;
   std::array sges{pair.a.sge(0, 64)};
   for (std::uint64_t i = 0; i < 3; ++i) pair.post_receive(pair.connection.a, 100 + i, sges);
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = 1,
-                                .rkey = pair.b.key});
+  pair.post(pair.connection.a, remote_request(WorkOpcode::Write, sges, 1, pair.b.key));
   pair.settle();
   for (std::uint64_t round = 0; round < 10; ++round) {
     const auto posted = pair.world.host(0).engine().post_send(*pair.connection.a.qp,
@@ -439,13 +388,8 @@ TEST(Registration, AnIoAddressOfItsOwnIsWhatPeersUse) {
   ASSERT_TRUE(region);
   std::ranges::fill(host.memory(start, 3 * kPage4K - 24), std::byte{0});
   std::array sges{pair.a.sge(0, 6000)};
-  pair.post(pair.connection.a, {.wr_id = 1,
-                                .opcode = WorkOpcode::Write,
-                                .flags = {},
-                                .sges = sges,
-                                .immediate = 0,
-                                .remote_address = io.value + 3000,
-                                .rkey = region->key});
+  pair.post(pair.connection.a,
+            remote_request(WorkOpcode::Write, sges, io.value + 3000, region->key));
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::Success);
   const Bytes memory = host.memory(start, 3 * kPage4K - 24);
