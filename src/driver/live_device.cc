@@ -308,8 +308,9 @@ bool LiveDevice::drive() {
   const std::uint64_t before = in.count(Counter::CqesWritten);
   bool worked = false;
   try {
-    worked = in.machine->engine().progress(
-        now, in.thread.is_leased(now) ? nic::Caller::ComesBack : nic::Caller::MayLeave);
+    worked = in.machine->engine().progress(now, in.thread.is_running() && in.thread.is_leased(now)
+                                                    ? nic::Caller::ComesBack
+                                                    : nic::Caller::MayLeave);
   } catch (const AssertionFailed&) {
   }
   in.stop_if_broken();

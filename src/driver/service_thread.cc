@@ -111,10 +111,13 @@ void ServiceThread::hand_back() {
   broken_.store(0, std::memory_order_relaxed);
 }
 
+// A program that sleeps until it is told polls once more before it does: that poll must not take
+// the lease again.
 void ServiceThread::drop_lease() {
   polls_ = 0;
-  if (lease_until_.exchange(0) == 0) return;
-  if (thread_.is_running() && !armed_.load()) poller_->wake();
+  broken_.store(0, std::memory_order_relaxed);
+  hands_back_.store(false);
+  if (lease_until_.exchange(0) != 0 && thread_.is_running()) poller_->wake();
 }
 
 void ServiceThread::need_by(Time deadline) {
