@@ -50,9 +50,10 @@ struct LiveDevice::Inside {
 
   void own();
   bool is_owner_stuck();
+  void take();
   bool is_missed() const { return missed_turn.load() == turns.load(); }
-  // Drives until there is nothing to do, or the program would like to. REQUIRES: owned.
-  void drive_out(nic::Caller caller);
+  // Takes in what has arrived; what is to be sent for it is put off. REQUIRES: owned.
+  void take_in();
   void stop_if_broken();
   void listen();  // starts the thread, or tells it of new descriptors
   std::uint64_t count(Counter counter) const;
@@ -68,6 +69,14 @@ std::uint64_t LiveDevice::Inside::count(Counter counter) const {
 // REQUIRES: the lock is held.
 void LiveDevice::Inside::own() { turns.store(turns.load(std::memory_order_relaxed) + 1); }
 
+// Who drives holds the lock for a few system calls; to sleep until then would take far longer.
+void LiveDevice::Inside::take() {
+  bool mine = false;
+  for (int i = 0; !mine && i < kSpins; ++i) mine = lock.try_lock();
+  if (!mine) lock.lock();
+  own();
+}
+
 // A program that spins while the owner is off its CPU keeps it off, on a machine with less CPUs
 // than threads. Called by those who found the device owned.
 bool LiveDevice::Inside::is_owner_stuck() {
@@ -77,11 +86,12 @@ bool LiveDevice::Inside::is_owner_stuck() {
 }
 
 // Sockets that are not empty after the last round wake the thread again.
-void LiveDevice::Inside::drive_out(nic::Caller caller) {
+void LiveDevice::Inside::take_in() {
   try {
     for (int round = 0; round < kRoundsAtMost && !is_missed(); ++round) {
       const Time now = machine->now();
-      if (!machine->engine().progress(now, caller) || machine->engine().next_deadline() > now)
+      if (!machine->engine().progress(now, nic::Caller::ComesBack) ||
+          machine->engine().next_deadline() > now)
         break;
     }
   } catch (const AssertionFailed&) {
@@ -112,14 +122,14 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   else
     machine->udp().expect(readable);
   const std::uint64_t before = count(Counter::PacketsReceived);
-  drive_out(nic::Caller::ComesBack);
+  take_in();
   const std::uint64_t received = count(Counter::PacketsReceived) - before;
   if (received != 0 && received <= kFewPackets) {
     owned.unlock();
     for (const Time until = machine->now() + kAnswerTime; machine->now() < until;) {
     }
-    owned.lock();
-    own();
+    take();
+    owned = std::unique_lock(lock, std::adopt_lock);
   }
   try {
     machine->engine().send_owed(machine->now());
@@ -275,13 +285,7 @@ Reason LiveDevice::left_behind() {
   return reason;
 }
 
-// Who drives holds the lock for a few system calls; to sleep until then would take far longer.
-void LiveDevice::enter() {
-  bool mine = false;
-  for (int i = 0; !mine && i < kSpins; ++i) mine = inside_->lock.try_lock();
-  if (!mine) inside_->lock.lock();
-  inside_->own();
-}
+void LiveDevice::enter() { inside_->take(); }
 
 void LiveDevice::expect_poll() { inside_->thread.on_post(now()); }
 

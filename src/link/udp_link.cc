@@ -21,7 +21,7 @@ constexpr std::size_t kMailBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
 constexpr std::uint32_t kMailBusyFor = 256;
-constexpr int kRestBatches = 64;     // of its own packets that one who leaves passes over
+constexpr int kRestBatches = 64;     // that one who leaves still passes on
 constexpr int kBatchesOfOthers = 8;  // in one receive(), all of which was passed on
 // Some packets of others always land here while members come and go; this many are a pattern.
 constexpr std::uint32_t kForwardsBeforeRepair = 32;
@@ -115,7 +115,7 @@ void UdpLink::forward_rest(Address& address) {
   for (int batch = 0; batch < kRestBatches; ++batch) {
     room_->used = 0;
     room_->ready.clear();
-    if (receive_udp(address, Time{}) == 0) return;
+    if (read_batch(address) < kUdpBatch) return;
   }
 }
 
@@ -202,8 +202,11 @@ std::size_t UdpLink::send_run(std::span<const Frame> frames) {
   std::size_t taken = 0;
   for (std::size_t i = 0; i < outcome.taken; ++i) taken += room_->frames_in[i];
   if (!outcome.burst_refused) return taken;
+  const bool go_on = bursts_ && !outcome.no_bursts;
   bursts_ = false;
-  return taken + send_run(frames.subspan(taken));
+  taken += send_run(frames.subspan(taken));
+  bursts_ = go_on;
+  return taken;
 }
 
 // How many of these frames, from the first on, the kernel can be given as one.
@@ -298,28 +301,33 @@ void UdpLink::look(Time now) {
   if (everywhere && room_->used == kSlots) look_everywhere_ = true;
 }
 
+// One batch of what lies in the socket; how many datagrams it was.
+std::size_t UdpLink::read_batch(Address& address) {
+  const std::size_t first = room_->used;
+  const std::size_t before = room_->ready.size();
+  const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, kUdpBatch);
+  for (std::size_t i = 0; i < arrived; ++i) {
+    const os::Arrival& arrival = room_->arena.arrival(first + i);
+    if (arrival.truncated)
+      tracer_.count(trace::Counter::PacketsMalformed);
+    else
+      take_apart(address, arrival);
+  }
+  if (room_->ready.size() != before) room_->used += arrived;
+  return arrived;
+}
+
 // A batch that was for others is followed by the next one: this process may be the only one to
 // which the packets of many come.
-std::size_t UdpLink::receive_udp(Address& address, Time now) {
+void UdpLink::receive_udp(Address& address, Time now) {
   const std::size_t before = room_->ready.size();
   bool heard = false;
   for (int batch = 0; batch < kBatchesOfOthers && room_->ready.size() == before; ++batch) {
-    const std::size_t first = room_->used;
-    const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, kUdpBatch);
+    const std::size_t arrived = read_batch(address);
     heard |= arrived != 0;
-    for (std::size_t i = 0; i < arrived; ++i) {
-      const os::Arrival& arrival = room_->arena.arrival(first + i);
-      if (arrival.truncated) {
-        tracer_.count(trace::Counter::PacketsMalformed);
-        continue;
-      }
-      take_apart(address, arrival);
-    }
-    if (room_->ready.size() != before) room_->used += arrived;
     if (arrived < kUdpBatch) break;
   }
   address.repair_if_due(heard, now);
-  return room_->ready.size() - before;
 }
 
 void UdpLink::take_apart(Address& address, const os::Arrival& arrival) {

@@ -71,7 +71,8 @@ class UdpLink final : public Link {
   std::size_t burst_at(std::span<const Frame> frames) const;
   std::size_t prepare(std::span<const Frame> frames);
   void look(Time now);
-  std::size_t receive_udp(Address& address, Time now);
+  std::size_t read_batch(Address& address);
+  void receive_udp(Address& address, Time now);
   void take_apart(Address& address, const os::Arrival& arrival);
   void receive_mail(Time now);
   bool admits(std::uint32_t uid, Time now);

@@ -415,6 +415,21 @@ TEST_F(UdpLinkTest, RepairsTheSteeringWhenNothingArrivesAnyMore) {
   EXPECT_EQ(survivor->drain().size(), 100u);
 }
 
+TEST_F(UdpLinkTest, ALeaverPassesOnWhatLiesInItsSocket) {
+  auto a = party(false);
+  auto b = party(false);
+  constexpr std::uint32_t kPackets = 200;  // about half of them land at the leaver
+  for (std::uint32_t i = 0; i < kPackets; ++i) {
+    const auto bytes = packet_for(b->qpn(i));
+    Frame one = frame(*b, bytes);
+    one.datagram.source_port = b->link.source_port_for(kV4, {i});
+    ASSERT_EQ(b->link.send({&one, 1}, Time{}), 1u);
+  }
+  a.reset();
+  EXPECT_EQ(b->drain().size(), kPackets);
+  EXPECT_GT(b->count(Counter::PacketsForwardedIn), 0u);
+}
+
 TEST_F(UdpLinkTest, ALeaverTellsTheOneThatItMoves) {
   auto a = party();
   auto b = party();

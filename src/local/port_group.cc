@@ -122,20 +122,21 @@ bool PortGroup::take_port() {
 // It does not steer for the time after: until its socket is closed, that would lead here what is
 // for the member that moves into its place.
 std::uint32_t PortGroup::leave(const std::function<void()>& drain) {
-  if (!socket_.is_open() || !table_.is_open()) return kNoBlock;
-  const auto lock = lock_group(seat_, kLockAttempts);
-  const auto live = lock ? live_sockets(seat_) : std::nullopt;
-  if (!live) return kNoBlock;  // the next one who joins will find out
-  const std::vector<PortMember> before = settle(read_members(), *live);
-  std::vector<std::uint64_t> others = *live;
-  std::erase(others, socket_.inode());
-  const std::vector<PortMember> after = settle(before, others);
-  write_members(after);
+  if (!socket_.is_open()) return kNoBlock;
+  const auto lock = table_.is_open() ? lock_group(seat_, kLockAttempts) : std::nullopt;
+  std::uint32_t moved = kNoBlock;
+  if (const auto live = lock ? live_sockets(seat_) : std::nullopt) {
+    const std::vector<PortMember> before = settle(read_members(), *live);
+    std::vector<std::uint64_t> others = *live;
+    std::erase(others, socket_.inode());
+    const std::vector<PortMember> after = settle(before, others);
+    write_members(after);
+    for (const PortMember& member : after)
+      if (std::find(before.begin(), before.end(), member) == before.end()) moved = member.block;
+  }  // else the next one who joins will find out
   drain();
   socket_.close();
-  for (const PortMember& member : after)
-    if (std::find(before.begin(), before.end(), member) == before.end()) return member.block;
-  return kNoBlock;
+  return moved;
 }
 
 Result<void, PortFailure> PortGroup::bind_socket() {

@@ -127,10 +127,9 @@ int send_prepared(int fd, std::span<mmsghdr> messages) {
 }
 
 // EIO: the interface cannot make checksums, or IPsec is in the way.
-bool is_no_burst(int error) {
-  return error == EIO || error == EINVAL || error == EOPNOTSUPP || error == ENOPROTOOPT ||
-         error == EMSGSIZE;
-}
+bool is_no_burst(int error) { return error == EIO || error == EOPNOTSUPP || error == ENOPROTOOPT; }
+// The datagrams do not fit the way to this destination; one by one they say so themselves.
+bool is_too_long(int error) { return error == EINVAL || error == EMSGSIZE; }
 
 bool is_full(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
 
@@ -206,9 +205,11 @@ SendOutcome UdpSocket::send(std::span<const OutgoingDatagram> datagrams) {
       } else if (is_full(errno)) {
         outcome.taken += sent;
         return outcome;
-      } else if (is_no_burst(errno) && datagrams[outcome.taken + sent].segment_bytes != 0) {
+      } else if ((is_no_burst(errno) || is_too_long(errno)) &&
+                 datagrams[outcome.taken + sent].segment_bytes != 0) {
         outcome.taken += sent;
         outcome.burst_refused = true;
+        outcome.no_bursts = is_no_burst(errno);
         return outcome;
       } else if (errno != EINTR) {
         ++sent;  // the first one is refused for good; the others may still go

@@ -50,7 +50,8 @@ inline constexpr std::size_t kMaxBurstBytes = 65'000;  // what an IP packet hold
 struct SendOutcome {
   std::size_t taken{};  // from the front; the next one found the socket full, or is a burst refused
   std::size_t lost{};   // of these, refused for good: no route, too long, firewall
-  bool burst_refused{};  // the kernel or the interface does not take bursts: send them one by one
+  bool burst_refused{};  // the next one is a burst: send its datagrams one by one
+  bool no_bursts{};      // so it is with every burst: the kernel or the interface takes none
 };
 
 // The socket at place `member` of the group gets datagrams whose key is `key`.
