@@ -25,6 +25,8 @@ constexpr int kHolderAttempts = 5;
 constexpr Duration kHolderPause = milliseconds(2);
 // At Lodging::kLastPause this is a second: then a lodger does without order.
 constexpr int kLockedOutAtMost = 20;
+// Whoever keeps the lock for two tries in a row is stopped, or as good as that.
+constexpr int kRepairsLockedOutAtMost = 1;
 // The destination QPN is the low 24 bits of the second word of a packet.
 constexpr std::uint32_t kQpnWord = 4;
 constexpr std::uint32_t kBlockMask = kQpnBlocks - 1;
@@ -171,18 +173,21 @@ Result<void, PortFailure> PortGroup::bind_in_order() {
   return {};
 }
 
+// One who is stopped may have the lock. Then it is done without: the table is only read, and if
+// somebody joins just now, it is that one who steers anew.
 void PortGroup::repair() {
   if (!socket_.is_open() || !wants_steering(seat_)) return;
   const auto lock = lock_group(seat_, 1);
-  if (!lock) return;
+  repairs_locked_out_ = lock ? 0 : repairs_locked_out_ + 1;
+  if (!lock && repairs_locked_out_ <= kRepairsLockedOutAtMost) return;
   // It may have joined while somebody kept the lock.
-  if (!table_.is_open() && !find_table()) return;
+  if (!table_.is_open() && (!lock || !find_table())) return;
   const auto live = live_sockets(seat_);
   if (!live) return;
   std::vector<PortMember> members = settle(read_members(), *live);
   for (PortMember& member : members)
     if (member.inode == socket_.inode()) member.block = seat_.block;
-  write_members(members);
+  if (lock) write_members(members);
   steer(members);
 }
 

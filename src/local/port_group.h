@@ -98,6 +98,7 @@ class PortGroup {
   bool steered_ = false;
   std::optional<Lodging> lodging_;
   int locked_out_ = 0;           // tries to take the port while a neighbour kept the lock
+  int repairs_locked_out_ = 0;   // in a row
   std::uint32_t steerings_ = 0;  // each guesses differently where a place is not known
 };
 

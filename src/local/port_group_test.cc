@@ -174,6 +174,11 @@ class PortGroupTest : public ::testing::Test {
     return sum;
   }
 
+  std::string lock_name() const {
+    return "softhca/1/lock/" + std::to_string(domain_.port) + "/1/127.0.0.1/" +
+           std::to_string(os::own_uid());
+  }
+
   static constexpr std::uint32_t kPacketsPerPort = 12;
   Domain domain_ = free_domain();
   std::uint64_t seed_ = 40;
@@ -397,10 +402,22 @@ TEST_F(PortGroupTest, SaysThatNoInterfaceHasTheAddress) {
   EXPECT_EQ(group.error().reason, trace::ReasonId::NoInterface);
 }
 
+// SIGSTOP may come between the taking of the lock and the end of it.
+TEST_F(PortGroupTest, RepairsBesideOneWhoIsStoppedWithTheLock) {
+  for (int i = 0; i < 4; ++i) add();
+  remove(1);  // kill -9
+  const auto lock = os::HostName::take(lock_name());
+  ASSERT_TRUE(lock);
+  members_[0]->stop();
+  members_[1]->ask('r');
+  members_[1]->ask('r');
+  send_to_all();
+  members_[0]->resume();
+  for (const auto& member : members_) EXPECT_EQ(member->ask('t').right, 4 * kPacketsPerPort);
+}
+
 TEST_F(PortGroupTest, JoinsWithoutSteeringIfSomebodyKeepsTheLock) {
-  const std::string name = "softhca/1/lock/" + std::to_string(domain_.port) + "/1/127.0.0.1/" +
-                           std::to_string(os::own_uid());
-  auto lock = os::HostName::take(name);
+  auto lock = os::HostName::take(lock_name());
   ASSERT_TRUE(lock);
   auto group = PortGroup::join({.address = kLoopback, .domain = domain_, .block = 7});
   ASSERT_TRUE(group);

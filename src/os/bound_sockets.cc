@@ -1,9 +1,11 @@
 #include "os/bound_sockets.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "os/proc_file.h"
 
@@ -36,23 +38,38 @@ std::optional<BoundSocket> parse_line(const char* line, const std::string& local
   return BoundSocket{inode, uid};
 }
 
-}  // namespace
-
-std::optional<std::vector<BoundSocket>> bound_udp_sockets(const IpAddress& address,
-                                                          std::uint16_t port) {
-  const std::optional<std::string> listing = read_proc_file(
-      address.is_ipv4() ? "/proc/thread-self/net/udp" : "/proc/thread-self/net/udp6");
-  if (!listing) return std::nullopt;
-  const std::string local = kernel_text(address, port);
+std::vector<BoundSocket> parse(const std::string& listing, const std::string& local) {
   std::vector<BoundSocket> found;
-  for (std::size_t at = 0; at < listing->size();) {
-    std::size_t end = listing->find('\n', at);
-    if (end == std::string::npos) end = listing->size();
-    const std::string line = listing->substr(at, end - at);
+  for (std::size_t at = 0; at < listing.size();) {
+    const std::size_t end = std::min(listing.find('\n', at), listing.size());
+    const std::string line = listing.substr(at, end - at);
     if (const auto socket = parse_line(line.c_str(), local)) found.push_back(*socket);
     at = end + 1;
   }
   return found;
+}
+
+// The kernel lists page by page, and finds its place again by counting: a socket that is closed
+// between two pages makes it skip another one.
+constexpr std::size_t kOnePage = 4000;
+constexpr int kAttempts = 8;
+
+}  // namespace
+
+std::optional<std::vector<BoundSocket>> bound_udp_sockets(const IpAddress& address,
+                                                          std::uint16_t port) {
+  const char* const path =
+      address.is_ipv4() ? "/proc/thread-self/net/udp" : "/proc/thread-self/net/udp6";
+  const std::string local = kernel_text(address, port);
+  std::optional<std::vector<BoundSocket>> before;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::optional<std::string> listing = read_proc_file(path);
+    if (!listing) return std::nullopt;
+    std::vector<BoundSocket> found = parse(*listing, local);
+    if (listing->size() <= kOnePage || before == found) return found;
+    before = std::move(found);
+  }
+  return std::nullopt;
 }
 
 }  // namespace softhca::os

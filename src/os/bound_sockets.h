@@ -15,7 +15,7 @@ struct BoundSocket {
 };
 
 // Sockets of anybody that are bound to exactly this address and port. Nothing where procfs does
-// not tell.
+// not tell, or the list keeps changing.
 std::optional<std::vector<BoundSocket>> bound_udp_sockets(const IpAddress& address,
                                                           std::uint16_t port);
 
