@@ -35,6 +35,21 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {QpState, "qp_state", "qpn", {"from", "to", "", "", ""}},
       {Refusal, "refusal", "object", {"reason", "address", "bytes", "low", "high"}},
       {CpuCopy, "cpu_copy", "qpn", {"bytes", "why", "", "", ""}},
+      {MmuWalk, "mmu_walk", "pid", {"virtual", "physical", "leaf_bytes", "levels_read", "write"}},
+      {TlbHit, "tlb_hit", "pid", {"virtual", "physical", "leaf_bytes", "", ""}},
+      {TlbShootdown, "tlb_shootdown", "pid", {"virtual", "bytes", "entries", "", ""}},
+      {PageFault, "page_fault", "pid", {"virtual", "error_code", "physical", "answer", ""}},
+      {FrameMoved, "frame_moved", "pid", {"virtual", "from", "to", "why", ""}},
+      {FrameKept, "frame_kept", "pid", {"virtual", "physical", "wanted", "pins", ""}},
+      {FrameOrphaned, "frame_orphaned", "pid", {"virtual", "physical", "pins", "", ""}},
+      {SwapOut, "swap_out", "pid", {"virtual", "physical", "slot", "", ""}},
+      {SwapIn, "swap_in", "pid", {"virtual", "physical", "slot", "", ""}},
+      {PageCopied, "page_copied", "pid", {"virtual", "from", "to", "why", ""}},
+      {SystemCall, "system_call", "pid", {"call", "bytes", "ready_at_ps", "", ""}},
+      {IotlbInvalidate, "iotlb_invalidate", "", {"bus", "bytes", "deferred", "open_for_ps", ""}},
+      {StaleTranslation, "stale_translation", "", {"bus", "physical", "unmapped_at_ps", "", ""}},
+      {PeerAccess, "peer_access", "endpoint", {"bus", "bytes", "write", "redirected", ""}},
+      {ConfigWrite, "config_write", "requester", {"offset", "value", "", "", ""}},
   }};
 }
 

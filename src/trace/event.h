@@ -44,6 +44,22 @@ enum class EventKind : std::uint16_t {
   QpState,
   Refusal,
   CpuCopy,
+  // What only a modelled machine sees: its processor, its kernel, its bus.
+  MmuWalk,
+  TlbHit,
+  TlbShootdown,
+  PageFault,
+  FrameMoved,
+  FrameKept,
+  FrameOrphaned,
+  SwapOut,
+  SwapIn,
+  PageCopied,
+  SystemCall,
+  IotlbInvalidate,
+  StaleTranslation,
+  PeerAccess,
+  ConfigWrite,
   Count_,
 };
 
