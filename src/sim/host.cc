@@ -1,45 +1,60 @@
 #include "sim/host.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/assert.h"
 #include "driver/table_memory.h"
-#include "sim/arena.h"
+#include "sim/program_memory.h"
 
 namespace softhca::sim {
 namespace {
 
 using trace::Reason;
-using trace::ReasonId;
 
-// RAM is divided: queues of driver and device first, then the program's memory.
-constexpr std::uint64_t kRingShare = 2;
+// RAM, from the bottom: what nothing may use, so that a forgotten address is seen; the rings of
+// driver and device; the kernel's frames.
+constexpr Range<PhysSpace> kRings{{std::uint64_t{2} << 20}, std::uint64_t{6} << 20};
+constexpr PhysAddr kKernelMemory{std::uint64_t{8} << 20};
 constexpr std::size_t kKeys = 4096;
 constexpr std::size_t kTranslations = 65536;
 constexpr std::size_t kQps = 64;
 constexpr std::size_t kIommuFrames = 512;
 constexpr std::uint32_t kFirstQpn = 0x4000;
 
+constexpr host::PageRights kReadWrite = host::PageRight::Read | host::PageRight::Write;
+
+host::KernelSettings kernel_settings(const HostSettings& s) {
+  return {.memory = {kKernelMemory, s.ram_bytes - kKernelMemory.value},
+          .seed = s.seed ^ 0x6b65726e,
+          .fragmentation = s.fragmentation,
+          .copy_pinned_at_fork = s.copy_pinned_at_fork};
+}
+
+host::PinPolicy pin_policy(const HostSettings& s) {
+  return {.strict = s.memlock_limit != UINT64_MAX, .memlock_limit = s.memlock_limit};
+}
+
 }  // namespace
 
 struct Host::Machine {
-  Machine(const HostSettings& s)
+  Machine(const HostSettings& s, const Time& clock)
       : counters(trace::kCounterCount),
         tracer(trace::Counters(counters), s.journal, s.number),
         ram(host::Ram::arena(s.ram_bytes)),
         keys(kKeys),
-        translations(kTranslations),
+        translations(s.ram_bytes / kPage4K + kTranslations),
         qps(kQps),
         iommu_memory(kIommuFrames * kPage4K),
-        pins(nullptr, {}, tracer),
+        pins(nullptr, pin_policy(s), tracer),
+        no_pins(nullptr, {}, tracer),
+        kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),
         frames(iommu_memory),
         iommu(frames, {}, tracer),
         iova(s.seed ^ 0x696f7661),
         port({.ram = ram, .iommu = iommu, .iotlb = iotlb, .config = config, .tracer = tracer},
              s.costs),
-        rings(ram, s.ram_bytes / kRingShare),
-        space(s.ram_bytes / kRingShare, s.ram_bytes - s.ram_bytes / kRingShare) {}
+        rings(ram, kRings),
+        memory(kernel, clock) {}
 
   std::vector<std::uint64_t> counters;
   trace::Tracer tracer;
@@ -49,6 +64,8 @@ struct Host::Machine {
   std::vector<nic::QpRecord> qps;
   std::vector<std::byte> iommu_memory;
   host::Pins pins;
+  host::Pins no_pins;
+  host::Kernel kernel;
   host::TableFrames frames;
   host::Iommu iommu;
   host::IovaSpace iova;
@@ -56,12 +73,15 @@ struct Host::Machine {
   pcie::ConfigSpace config;
   host::RootPort port;
   ArenaRings rings;
-  ArenaSpace space;
-  std::uint64_t next_virtual = kVirtualBase;
+  ProgramMemory memory;
 };
 
-Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
-    : machine_(std::make_unique<Machine>(settings)), gid_(gid) {
+Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link, const Time& clock)
+    : machine_(std::make_unique<Machine>(settings, clock)),
+      gid_(gid),
+      number_(settings.number),
+      clock_(clock) {
+  ASSERT(settings.ram_bytes >= 2 * kKernelMemory.value);
   Machine& m = *machine_;
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
       .ram = m.ram,
@@ -70,7 +90,7 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
       .iova = m.iova,
       .port = m.port,
       .config = m.config,
-      .space = m.space,
+      .space = m.memory,
       .rings = m.rings,
       .link = link,
       .tracer = m.tracer,
@@ -90,29 +110,55 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
                      .max_message_bytes = nic::kMaxMessageBytes,
                      .down = {}},
                     {{0, gid}});
+  run(spawn("application"));
 }
 
 Host::~Host() = default;
 
-VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset) {
-  Machine& m = *machine_;
-  const VirtAddr at{m.next_virtual + offset};
-  const std::uint64_t pages = pages_touched(Range<VirtSpace>{at, bytes}, kPage4K);
-  m.space.set({m.next_virtual}, pages * kPage4K, ArenaSpace::Page::Writable);
-  m.next_virtual += pages * kPage4K;
-  return at;
+host::Pid Host::spawn(std::string_view name) {
+  const auto pid = kernel().spawn(name);
+  ASSERT(pid);
+  return *pid;
+}
+void Host::run(host::Pid pid) { machine_->memory.run(pid); }
+host::Pid Host::running() const { return machine_->memory.running(); }
+
+VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset, std::uint64_t page_bytes) {
+  const auto at = kernel().map_memory(running(), offset + bytes, page_bytes, kReadWrite);
+  ASSERT(at);
+  return advance(*at, offset);
 }
 
-Bytes Host::memory(VirtAddr at, std::uint64_t bytes) {
-  return {machine_->ram.cpu_address(machine_->space.frame_of(at)), bytes};
+std::vector<std::byte> Host::load(VirtAddr at, std::uint64_t bytes) {
+  std::vector<std::byte> loaded(bytes);
+  const auto done = kernel().load(running(), at, loaded, clock_);
+  ASSERT(done);
+  return loaded;
 }
+
+void Host::store(VirtAddr at, ConstBytes bytes) {
+  const auto done = kernel().store(running(), at, bytes, clock_);
+  ASSERT(done);
+}
+
+void Host::fill(VirtAddr at, std::uint64_t bytes, std::byte with) {
+  store(at, std::vector<std::byte>(bytes, with));
+}
+
 void Host::unmap(VirtAddr at, std::uint64_t bytes) {
-  machine_->space.set(at, bytes, ArenaSpace::Page::Gone);
+  const auto done = kernel().unmap(running(), {at, bytes}, clock_);
+  ASSERT(done);
 }
 void Host::protect(VirtAddr at, std::uint64_t bytes) {
-  machine_->space.set(at, bytes, ArenaSpace::Page::ReadOnly);
+  const auto done = kernel().protect(running(), {at, bytes}, host::PageRight::Read, clock_);
+  ASSERT(done);
 }
 
+host::Kernel& Host::kernel() { return machine_->kernel; }
+host::Ram& Host::ram() { return machine_->ram; }
+host::Iotlb& Host::iotlb() { return machine_->iotlb; }
+host::RootPort& Host::port() { return machine_->port; }
+trace::Tracer& Host::tracer() { return machine_->tracer; }
 host::Iommu& Host::iommu() { return machine_->iommu; }
 host::Pins& Host::pins() { return machine_->pins; }
 host::IovaSpace& Host::iova() { return machine_->iova; }

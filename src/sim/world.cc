@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "sim/constants.h"
 
 namespace softhca::sim {
 
@@ -26,20 +27,18 @@ wire::Gid gid_of_host(std::size_t i, bool ipv6) {
 
 HostSettings cited_host_costs() {
   HostSettings s;
-  // Data published with pcie-bench (Neugebauer et al., SIGCOMM 2018), NFP-6000 on PCIe Gen3 x8 in a
-  // Xeon E5-2630v4: mean latency of a 64 B DMA read, warm; added by an IOTLB miss, mean.
-  s.costs.read_latency = nanoseconds(557);
-  s.costs.write_latency = picoseconds(278'500);  // half of that round trip: derived, not measured
-  s.costs.iotlb_miss = nanoseconds(288);
-  s.costs.ps_per_byte = 127;                     // 8 / (8 GT/s * 8 lanes * 128/130) ns
-  s.costs.tlp_overhead = picoseconds(24 * 127);  // 24 bytes of header and framing
+  s.costs.read_latency = cost_of(Constant::DmaRead);
+  s.costs.write_latency = cost_of(Constant::DmaWrite);
+  s.costs.iotlb_miss = cost_of(Constant::IotlbMiss);
+  s.costs.ps_per_byte = cost_of(Constant::LinkByte).ps;
+  s.costs.tlp_overhead = cost_of(Constant::TlpHeader);
   return s;
 }
 
 link::SimCosts cited_network_costs() {
   link::SimCosts costs;
-  costs.delay = nanoseconds(500);  // a short cable and a cut-through switch (assumed, not measured)
-  costs.ps_per_byte = 80;          // 100 Gb/s: IEEE 802.3, definition
+  costs.delay = cost_of(Constant::CableDelay);
+  costs.ps_per_byte = cost_of(Constant::CableByte).ps;
   return costs;
 }
 
@@ -53,7 +52,7 @@ World::World(const WorldSettings& settings) {
     host.number = static_cast<std::uint16_t>(i);
     host.journal = journal_.get();
     const wire::Gid gid = gid_of_host(i, settings.ipv6);
-    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1})));
+    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1}), now_));
   }
 }
 
