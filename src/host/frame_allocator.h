@@ -8,7 +8,8 @@
 //
 // Threads     one
 // Invariants  (1) a frame is zero when it is taken. One that was never used is not touched for that
-//             (2) used() + free = frames(); huge frames are aligned to their size
+//             (2) the used() and free_frames() make up frames(); huge frames are aligned to their
+//             size
 #pragma once
 #include <array>
 #include <compare>
@@ -112,7 +113,7 @@ class FrameAllocator {
   std::optional<std::uint64_t> find_down(Range<PhysSpace> avoid) const;
   std::optional<std::uint64_t> choose(FrameUse use, Range<PhysSpace> avoid);
   std::optional<std::uint64_t> find_huge(std::uint64_t blocks, FrameUse use,
-                                         Range<PhysSpace> avoid) const;
+                                         Range<PhysSpace> avoid);
   bool is_free(std::uint64_t frame) const;
   bool whole_blocks_free(std::uint64_t first, std::uint64_t count) const;
   void occupy(std::uint64_t frame, const FrameOwner& owner);

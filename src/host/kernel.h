@@ -40,8 +40,9 @@ struct KernelSettings {
   unsigned fragmentation = 0;  // percent; host/frame_allocator.h
   unsigned levels = 4;         // of page tables
   std::uint64_t swap_bytes = std::uint64_t{64} << 20;
-  // At fork a child gets a copy of what is pinned (Linux since 5.12). Else it shares, and the
-  // parent's next write moves the parent off the frame that the device has.
+  // A device's pages are the program's alone: fault_in() ends sharing even for reading, and at
+  // fork the child gets a copy of what is pinned (as Linux does since 5.12 and 5.19). Else it is
+  // shared, and the parent's next write moves the parent off the frame that the device has.
   bool copy_pinned_at_fork = true;
   TlbShape tlb;
 };
@@ -54,6 +55,7 @@ enum class MemoryError : std::uint8_t {
   OutOfMemory,  // ENOMEM; for a page fault the program would be killed
   BadArgument,  // EINVAL: not a multiple of the page size, or empty
   Occupied,     // EEXIST: something is mapped there
+  BadTable,     // SIGBUS: somebody wrote into the page tables
 };
 std::string_view memory_error_name(MemoryError error);
 
@@ -71,6 +73,9 @@ enum class PageWish : std::uint8_t {
   CopyOnWrite,
   CopyAtFork,
 };
+
+// What the kernel did about a page fault: `answer` of the event.
+enum class FaultAnswer : std::uint8_t { Refused, ZeroPage, Copied, MadeWritable, SwappedIn };
 
 // What became of a wish to move a page.
 enum class MoveAnswer : std::uint8_t {
@@ -96,7 +101,7 @@ class Kernel {
   Kernel& operator=(const Kernel&) = delete;
 
   // A program without memory. Nothing: out of memory.
-  Result<Pid, MemoryError> spawn(std::string_view name);
+  Result<Pid, MemoryError> spawn(std::string_view name, Time now = {});
   // A child with the parent's memory, shared until one of them writes.
   // FAILS WITH OutOfMemory; then nothing has changed.
   Result<Pid, MemoryError> fork(Pid parent, Time now);
@@ -165,38 +170,47 @@ class Kernel {
     std::uint32_t users = 0;
   };
 
-  Program& at(Pid pid);
-  Result<Program*, MemoryError> new_program();
-  void forget_program(Program& program);
+  // Pages that are not swapped out for as long as this lives.
+  class Kept;
+  struct KeptRange {
+    Pid pid;
+    Range<VirtSpace> range;
+  };
+
+  Program& running(Pid pid);
+  Result<Program*, MemoryError> new_program(Time now);
+  MemoryError inherit(Program& parent, Program& child, Time now);
+  MemoryError inherit_page(Program& parent, Program& child, const Region& region,
+                           const PageEntry& entry, Time now);
 
   // kernel_memory.cc
   bool split_regions(Program& program, Range<VirtSpace> range);
-  void drop_page(Program& program, const PageEntry& entry, Time now);
-  MemoryError resolve(Program& program, VirtAddr at, CpuAccess kind, Time now);
+  void drop_pages(Program& program, Range<VirtSpace> range, Time now);
+  void let_go(const Program& program, VirtAddr page, PhysAddr frame, std::uint64_t bytes, Time now);
+  MemoryError resolve(Program& program, VirtAddr at, CpuAccess kind, std::uint32_t code, Time now);
   MemoryError give_page(Program& program, const Region& region, VirtAddr page, Time now);
-  MemoryError own_page(Program& program, const Region& region, const PageEntry& entry, Time now);
+  MemoryError own_page(Program& program, const Region& region, const PageEntry& entry, Time now,
+                       FaultAnswer& answer);
   std::optional<PhysAddr> take_frame(std::uint64_t bytes, const FrameOwner& owner, Time now);
-  bool make_room_for_tables(Time now);
-  bool copy_frame(PhysAddr from, PhysAddr to, std::uint64_t bytes);
-  void tell_watchers(Program& program, Range<VirtSpace> range, Time now);
+  bool make_room(Time now);
+  void copy_frame(PhysAddr from, PhysAddr to, std::uint64_t bytes);
+  void tell_watchers(const Program& program, Range<VirtSpace> range, Time now);
   template <class Buffer>
   Result<void, AccessFault> move(Pid pid, VirtAddr at, Buffer buffer, CpuAccess kind, Time now);
 
-  // kernel.cc
-  MemoryError inherit_pages(Program& parent, Program& child, const Range<VirtSpace>& range,
-                            Time now);
-
   // kernel_move.cc
-  std::uint32_t pins_on(PhysAddr frame, std::uint64_t bytes) const;
-  std::vector<Program*> sharers(PhysAddr frame, VirtAddr at);
-  bool is_kept(Pid pid, VirtAddr at, PhysAddr frame, std::uint64_t bytes, PageWish wish, Time now);
-  MoveAnswer move_page(VirtAddr at, PhysAddr frame, std::uint64_t bytes, Range<PhysSpace> avoid,
+  std::vector<Program*> sharers(PhysAddr frame, VirtAddr page);
+  bool is_pinned(Pid pid, VirtAddr page, PhysAddr frame, std::uint64_t bytes, PageWish wish,
+                 Time now);
+  MoveAnswer move_page(VirtAddr page, PhysAddr frame, std::uint64_t bytes, Range<PhysSpace> avoid,
                        PageWish wish, Time now);
-  bool can_empty(Range<PhysSpace> window, std::uint64_t& movable, std::uint64_t& kept, Time now);
+  bool can_empty(Range<PhysSpace> window, Compaction& outcome, Time now);
 
   // kernel_swap.cc
   std::optional<std::uint64_t> take_slot();
   void release_slot(std::uint64_t slot);
+  bool is_kept_in(const std::vector<Program*>& programs, VirtAddr page) const;
+  MoveAnswer swap_page(const PageEntry& entry, Time now);
   MemoryError swap_in(Program& program, const Region& region, const PageEntry& entry, Time now);
   std::uint64_t sweep(std::uint64_t pages, bool also_used, Time now);
 
@@ -213,8 +227,9 @@ class Kernel {
   std::vector<Slot> slots_;                                     // as far as slots were ever used
   std::vector<std::uint64_t> free_slots_;
   std::map<std::uint64_t, std::uint64_t> orphans_;  // frame -> bytes
-  std::pair<std::uint32_t, std::uint64_t> hand_{};  // pid and address where reclaim goes on
-  std::pair<Pid, Range<VirtSpace>> kept_in_{};      // what fault_in() is at
+  Pid hand_pid_;                                    // where reclaim() goes on
+  VirtAddr hand_at_;                                // in it
+  std::vector<KeptRange> kept_;
 };
 
 }  // namespace softhca::host

@@ -26,9 +26,9 @@ struct OnDemandRange {
 };
 
 struct DeviceMapping {
-  // Maps one stretch for the device; a reason if it could not.
+  // Maps one page for the device (4 KiB, so that each can go alone); a reason if it could not.
   std::function<trace::Reason(BusAddr, PhysAddr, std::uint64_t bytes, bool writable, Time)> map;
-  // Unmaps one stretch that was mapped, and waits until the device has let go of it.
+  // Unmaps pages that follow each other, and waits until the device has let go of it.
   std::function<void(BusAddr, std::uint64_t bytes, Time)> unmap;
 };
 
