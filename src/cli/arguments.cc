@@ -7,6 +7,8 @@
 #include <map>
 #include <memory>
 
+#include "base/address.h"
+
 namespace softhca::cli {
 namespace {
 

@@ -29,16 +29,11 @@ std::string heading(const std::string& left, const std::string& right, bool bad,
          toned(right, Tone::Faint, look);
 }
 
-std::string trimmed(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
-}
-
 std::string step_text(const sim::Step& step, std::size_t number, bool all, const Look& look) {
-  std::string out = trimmed(heading(fmt::format("{:>2}  {}{}", number, step.title,
-                                                step.refused ? ": refused" : ""),
-                                    step.host, step.refused, look)) +
-                    "\n";
+  std::string out =
+      heading(fmt::format("{:>2}  {}{}", number, step.title, step.refused ? ": refused" : ""),
+              step.host, step.refused, look) +
+      "\n";
   out += wrapped(step.told, look.columns, kTextIndent) + "\n";
   std::size_t widest = 0;
   for (const sim::Fact& fact : step.facts) widest = std::max(widest, fact.name.size());

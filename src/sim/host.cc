@@ -24,10 +24,12 @@ constexpr std::uint32_t kFirstQpn = 0x4000;
 constexpr host::PageRights kReadWrite = host::PageRight::Read | host::PageRight::Write;
 
 host::KernelSettings kernel_settings(const HostSettings& s) {
-  return {.memory = {kKernelMemory, s.ram_bytes - kKernelMemory.value},
-          .seed = s.seed ^ 0x6b65726e,
-          .fragmentation = s.fragmentation,
-          .copy_pinned_at_fork = s.copy_pinned_at_fork};
+  host::KernelSettings settings;
+  settings.memory = {kKernelMemory, s.ram_bytes - kKernelMemory.value};
+  settings.seed = s.seed ^ 0x6b65726e;
+  settings.fragmentation = s.fragmentation;
+  settings.copy_pinned_at_fork = s.copy_pinned_at_fork;
+  return settings;
 }
 
 host::PinPolicy pin_policy(const HostSettings& s) {
