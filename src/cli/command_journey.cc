@@ -22,8 +22,8 @@ int command_journey(const JourneyArguments& arguments, Terminal& terminal) {
   terminal.out << (arguments.json ? story_json(*story)
                                   : story_text(*story, arguments.steps, terminal.look));
   if (story->came_out_right) return 0;
-  terminal.err << "softhca journey: the bytes are not where they should be; please report this"
-                  " with the options that you gave\n";
+  terminal.err << "softhca journey: it did not come out as it should; please report this with the"
+                  " options that you gave\n";
   return 1;
 }
 

@@ -5,6 +5,7 @@
 #include "sim/constants.h"
 #include "sim/telling.h"
 #include "sim/transfer.h"
+#include "sim/wrong.h"
 #include "trace/words.h"
 
 namespace softhca::sim {
@@ -53,8 +54,9 @@ std::vector<Step> steps_of(const Transfer& transfer) {
 }  // namespace
 
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
+  if (!settings.wrong.empty()) return tell_wrong(settings);
   Transfer transfer(settings);
-  transfer.run();
+  if (transfer.prepare(Transfer::all_rights())) transfer.post_and_finish();
   Story story;
   story.headline =
       fmt::format("The journey of {} by {}, from one server's memory to another's (seed {})",

@@ -39,25 +39,6 @@ void add_heard(Step& step, const Transfer& transfer, const TransferEnd& end, Eve
                                        trace::kEvents[static_cast<std::size_t>(kind)].name));
 }
 
-// Where the registered buffer lies for the device.
-Range<BusSpace> buffer_on_bus(const Transfer& transfer, const TransferEnd& end) {
-  const Heard::Kind& heard = end.registered.of(end.number(), EventKind::Register);
-  if (heard.first.empty()) return {};
-  const std::uint64_t pages =
-      pages_touched(Range<VirtSpace>{end.start, transfer.settings().bytes}, kPage4K);
-  return {{heard.first[0].fields[3]}, pages * kPage4K};
-}
-
-// The first accesses of a kind that went to the buffer, not to a ring.
-std::vector<Event> payload_accesses(const Transfer& transfer, const TransferEnd& end,
-                                    EventKind kind) {
-  const Range<BusSpace> buffer = buffer_on_bus(transfer, end);
-  std::vector<Event> found;
-  for (const Event& event : transfer.heard().of(end.number(), kind).first)
-    if (buffer.contains({event.fields[0]}, event.fields[1])) found.push_back(event);
-  return found;
-}
-
 std::string tlp_text(const Event& event) {
   constexpr std::array<std::string_view, 3> kNames = {"MRd ", "MWr ", "CplD"};
   const std::uint64_t kind = event.fields[0];
@@ -75,7 +56,7 @@ std::string packet_line(const Event& event) {
 
 Step tell_iommu(const Transfer& transfer, const TransferEnd& end) {
   Step step = transfer_step(transfer, end, "IOMMU");
-  const Range<BusSpace> bus = buffer_on_bus(transfer, end);
+  const Range<BusSpace> bus = transfer.on_bus(end);
   const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
   if (maps.count == 0) {
     step.told =
@@ -149,7 +130,7 @@ Step tell_nic(const Transfer& transfer, const TransferEnd& end) {
                      grouped(checks.first[0].fields[1]), hex(checks.first[0].fields[0]))});
   const bool reads = &end == &transfer.source();
   const auto payload =
-      payload_accesses(transfer, end, reads ? EventKind::DmaRead : EventKind::DmaWrite);
+      transfer.payload_accesses(end, reads ? EventKind::DmaRead : EventKind::DmaWrite);
   if (!payload.empty())
     step.facts.push_back(
         {"scatter-gather",
@@ -178,7 +159,7 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
         " most 256 bytes, never across 4 KiB.",
         counted(writes, "memory write"));
   const Heard::Kind& tlps = transfer.heard().of(end.number(), EventKind::Tlp);
-  const Range<BusSpace> buffer = buffer_on_bus(transfer, end);
+  const Range<BusSpace> buffer = transfer.on_bus(end);
   std::size_t shown = 0;
   for (const Event& event : tlps.first) {
     if (!buffer.contains({event.fields[1]}, event.fields[2])) continue;

@@ -27,7 +27,7 @@ std::uint64_t ram_for(const JourneySettings& s) {
   return std::max(kSmallestRam, (ram + kPage2M - 1) / kPage2M * kPage2M);
 }
 
-WorldSettings world_for(const JourneySettings& s) {
+WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   WorldSettings world;
   world.seed = s.seed;
   world.hosts = s.hosts;
@@ -37,6 +37,7 @@ WorldSettings world_for(const JourneySettings& s) {
   world.host.fragmentation = s.fragmentation;
   world.host.scatter = false;
   world.record = true;
+  if (tweak != nullptr) tweak(world.host);
   return world;
 }
 
@@ -54,15 +55,20 @@ WorkOpcode opcode_of(Operation operation) {
 
 }  // namespace
 
-Transfer::Transfer(const JourneySettings& settings)
+Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
     : settings_(settings),
-      world_(std::make_unique<World>(world_for(settings))),
+      world_(std::make_unique<World>(world_for(settings, tweak))),
       witness_(std::make_unique<Witness>(*world_->journal())),
       prng_(settings.seed ^ 0x6a6f75726e6579) {
   client.host = &world_->host(0);
   server.host = &world_->host(settings.hosts - 1);
   client.pid = client.host->running();
   server.pid = server.host->running();
+  for (const TransferEnd* const end : {&client, &server})
+    end->host->engine().set_reason_listener(
+        [this, end](std::string_view, const trace::Reason& reason) {
+          causes_.push_back({end, reason});
+        });
   start_neighbours();
 }
 
@@ -108,12 +114,11 @@ void Transfer::touch(TransferEnd& end) {
   end.touched = witness_->take();
 }
 
-bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint64_t bytes) {
-  if (end.connection == nullptr) connect_ends();
+bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32_t pd) {
   witness_->take();
-  const auto region = end.host->engine().register_memory(end.connection->pd, end.start,
-                                                         bytes == 0 ? settings_.bytes : bytes,
-                                                         {end.start.value}, access, world_->now());
+  const auto region =
+      end.host->engine().register_memory(pd == 0 ? end.connection->pd : pd, end.start,
+                                         settings_.bytes, {end.start.value}, access, world_->now());
   if (region)
     end.key = region->key;
   else
@@ -137,20 +142,26 @@ void Transfer::connect_ends() {
   server.connection = &connection_.b;
 }
 
-void Transfer::run() {
-  const AccessFlags all =
-      AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
+AccessFlags Transfer::all_rights() {
+  return AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
+}
+
+bool Transfer::prepare(AccessFlags server_access) {
   connect_ends();
   for (TransferEnd* const end : {&client, &server}) {
     allocate(*end);
     touch(*end);
-    if (!register_memory(*end, all)) return;
+    if (!register_memory(*end, end == &server ? server_access : all_rights())) return false;
     try_to_move(*end);
   }
   request = {.remote_address = server.start.value,
              .rkey = server.key,
              .lkey = client.key,
              .bytes = settings_.bytes};
+  return true;
+}
+
+void Transfer::post_and_finish() {
   post();
   finish();
 }
@@ -184,13 +195,8 @@ void Transfer::post() {
   posted_ = static_cast<bool>(posted);
 }
 
-void Transfer::after_packets(std::uint64_t packets, std::function<void()> what) {
-  after_packets_ = packets;
-  then_ = std::move(what);
-}
-
 bool Transfer::is_done() {
-  if (then_ && counted(client, trace::Counter::PacketsSent) >= after_packets_)
+  if (then_ && counted(server, trace::Counter::PacketsReceived) >= after_packets_)
     std::exchange(then_, nullptr)();
   driver::Completion completion;
   while (server.connection->cq->poll({&completion, 1}) != 0)
@@ -229,6 +235,33 @@ bool Transfer::moved_all() const {
     if (!std::ranges::equal(now, std::span(source().before).subspan(done, bytes))) return false;
   }
   return true;
+}
+
+trace::Reason Transfer::cause_at(const TransferEnd& end) const {
+  for (const Cause& cause : causes_)
+    if (cause.end == &end) return cause.reason;
+  return {};
+}
+
+Range<BusSpace> Transfer::on_bus(const TransferEnd& end) const {
+  const Heard::Kind& heard = end.registered.of(end.number(), trace::EventKind::Register);
+  if (heard.first.empty()) return {};
+  const std::uint64_t pages = pages_touched(Range<VirtSpace>{end.start, settings_.bytes}, kPage4K);
+  return {{heard.first[0].fields[3]}, pages * kPage4K};
+}
+
+std::vector<trace::Event> Transfer::payload_accesses(const TransferEnd& end,
+                                                     trace::EventKind kind) const {
+  const Range<BusSpace> buffer = on_bus(end);
+  std::vector<trace::Event> found;
+  for (const trace::Event& event : heard_.of(end.number(), kind).first)
+    if (buffer.contains({event.fields[0]}, event.fields[1])) found.push_back(event);
+  return found;
+}
+
+void Transfer::after_packets(std::uint64_t packets, std::function<void()> what) {
+  after_packets_ = packets;
+  then_ = std::move(what);
 }
 
 std::uint64_t Transfer::counted(const TransferEnd& end, trace::Counter counter) const {

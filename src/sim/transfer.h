@@ -8,6 +8,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -35,7 +36,7 @@ struct TransferEnd {
   const Connection::End* connection{};
   trace::Reason refused;  // why it could not be registered
   MoveAttempts attempts;
-  std::vector<std::byte> before;  // what the program put there
+  std::vector<std::byte> before;  // what the program put there last
   // What was heard at each stage, on this host.
   Heard allocated, touched, registered, moved;
 
@@ -44,7 +45,9 @@ struct TransferEnd {
 
 class Transfer {
  public:
-  explicit Transfer(const JourneySettings& settings);
+  // `tweak` may change what both machines are.
+  using Tweak = void (*)(HostSettings&);
+  explicit Transfer(const JourneySettings& settings, Tweak tweak = nullptr);
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -52,16 +55,18 @@ class Transfer {
   // The stages, in this order.
   void allocate(TransferEnd& end);
   void touch(TransferEnd& end);
-  // False: refused. `bytes` 0: the whole buffer.
-  bool register_memory(TransferEnd& end, driver::AccessFlags access, std::uint64_t bytes = 0);
+  // False: refused. In the domain of the end's queue pair if `pd` is 0.
+  bool register_memory(TransferEnd& end, driver::AccessFlags access, std::uint32_t pd = 0);
   void try_to_move(TransferEnd& end);
   void connect_ends();
   void post();
   // Until the completion is there, or nothing is left to happen.
   void finish();
 
-  // All of them, nothing broken.
-  void run();
+  // All up to the posting, nothing broken, but with these rights at the server; and all of them.
+  bool prepare(driver::AccessFlags server_access);
+  void post_and_finish();
+  static driver::AccessFlags all_rights();
 
   // The request as it will be posted; whoever breaks things changes it before.
   struct Request {
@@ -86,7 +91,21 @@ class Transfer {
   const TransferEnd& target() const;
   std::uint64_t counted(const TransferEnd& end, trace::Counter counter) const;  // since post()
 
-  // Something to be done when that many packets have left the client, or any time later.
+  // Why a side refused something: first causes, in order.
+  struct Cause {
+    const TransferEnd* end{};
+    trace::Reason reason;
+  };
+  const std::vector<Cause>& causes() const { return causes_; }
+  // The first one of that side; None if it refused nothing.
+  trace::Reason cause_at(const TransferEnd& end) const;
+
+  // Where the registered buffer lies for the device; empty if it is not registered.
+  Range<BusSpace> on_bus(const TransferEnd& end) const;
+  // The first accesses of a kind (DmaRead, DmaWrite) that went to the buffer, not to a ring.
+  std::vector<trace::Event> payload_accesses(const TransferEnd& end, trace::EventKind kind) const;
+
+  // Something to be done when that many packets have reached the server, or any time later.
   void after_packets(std::uint64_t packets, std::function<void()> what);
 
   const JourneySettings& settings() const { return settings_; }
@@ -120,6 +139,7 @@ class Transfer {
   std::optional<driver::Completion> completion_;
   std::vector<driver::Completion> server_completions_;
   std::array<std::vector<std::uint64_t>, 2> counters_before_;
+  std::vector<Cause> causes_;
   std::uint64_t after_packets_ = 0;
   std::function<void()> then_;
 };
