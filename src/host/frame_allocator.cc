@@ -185,15 +185,21 @@ void FrameAllocator::occupy(std::uint64_t frame, const FrameOwner& owner) {
 
 void FrameAllocator::occupy_huge(std::uint64_t first, std::uint64_t count,
                                  const FrameOwner& owner) {
+  std::uint64_t dirty_from = first;  // blocks from here up to b are to be zeroed
+  const auto zero_up_to = [&](std::uint64_t b) {
+    ram_.zero({{(first_block_ + dirty_from) * kPage2M}, (b - dirty_from) * kPage2M});
+    dirty_from = b + 1;
+  };
   for (std::uint64_t b = first; b < first + count; ++b) {
     Block& block = blocks_[b];
-    if (std::ranges::any_of(block.used_before, [](std::uint64_t word) { return word != 0; }))
-      ram_.zero({{(first_block_ + b) * kPage2M}, kPage2M});
+    if (std::ranges::all_of(block.used_before, [](std::uint64_t word) { return word == 0; }))
+      zero_up_to(b);
     block.used_before.fill(~std::uint64_t{0});
     block.free.fill(0);
     block.free_count = 0;
     block.huge = count == 1 ? 1 : 2;
   }
+  zero_up_to(first + count);
   blocks_[first].whole = {owner, 1};
   free_ -= count * kBlockFrames;
   used_[static_cast<std::size_t>(owner.use)] += count * kBlockFrames;

@@ -118,7 +118,6 @@ class FrameAllocator {
   bool whole_blocks_free(std::uint64_t first, std::uint64_t count) const;
   void occupy(std::uint64_t frame, const FrameOwner& owner);
   void occupy_huge(std::uint64_t block, std::uint64_t count, const FrameOwner& owner);
-  void zero(std::uint64_t first_frame, std::uint64_t count);
   Record& record_of(PhysAddr at);
   const Record* find_record(PhysAddr at) const;
 

@@ -1,5 +1,6 @@
 #include "host/page_table.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/assert.h"
@@ -182,7 +183,10 @@ std::optional<PageEntry> PageTable::find(VirtAddr at) const {
 }
 
 std::optional<PageEntry> PageTable::next(VirtAddr from, VirtAddr end) const {
+  const VirtAddr upper_half{~std::uint64_t{0} << (pte::shift(levels_) + 8)};
   while (from < end) {
+    if (!view().is_canonical(from)) from = std::max(from, upper_half);
+    if (from >= end) break;
     PhysAddr table = root_;
     unsigned level = levels_;
     for (;; --level) {
