@@ -34,10 +34,18 @@ struct Host::Machine {
         iommu_memory(kIommuFrames * kPage4K),
         pins(nullptr, {}, tracer),
         frames(iommu_memory),
+        contexts(frames, tracer),
         iommu(frames, {}, tracer),
         iova(s.seed ^ 0x696f7661),
-        port({.ram = ram, .iommu = iommu, .iotlb = iotlb, .config = config, .tracer = tracer},
+        port({.ram = ram,
+              .iommu = iommu,
+              .iotlb = iotlb,
+              .config = config,
+              .tracer = tracer,
+              .contexts = &contexts},
              s.costs),
+        dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
+            host::IommuMode::TranslateStrict, s.seed ^ 0x646d61),
         rings(ram, s.ram_bytes / kRingShare),
         space(s.ram_bytes / kRingShare, s.ram_bytes - s.ram_bytes / kRingShare) {}
 
@@ -50,11 +58,13 @@ struct Host::Machine {
   std::vector<std::byte> iommu_memory;
   host::Pins pins;
   host::TableFrames frames;
+  host::ContextTable contexts;
   host::Iommu iommu;
   host::IovaSpace iova;
   host::Iotlb iotlb;
   pcie::ConfigSpace config;
   host::RootPort port;
+  host::DmaDomain dma;
   ArenaRings rings;
   ArenaSpace space;
   std::uint64_t next_virtual = kVirtualBase;
@@ -66,8 +76,7 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
       .ram = m.ram,
       .pins = m.pins,
-      .iommu = m.iommu,
-      .iova = m.iova,
+      .dma = m.dma,
       .port = m.port,
       .config = m.config,
       .space = m.space,
