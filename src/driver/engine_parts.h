@@ -4,8 +4,7 @@
 
 #include "base/result.h"
 #include "driver/address_space.h"
-#include "host/iommu.h"
-#include "host/iova.h"
+#include "host/dma_domain.h"
 #include "host/pin.h"
 #include "host/ram.h"
 #include "host/root_port.h"
@@ -19,8 +18,7 @@ namespace softhca::driver {
 struct EngineParts {
   host::Ram& ram;
   host::Pins& pins;
-  host::Iommu& iommu;
-  host::IovaSpace& iova;
+  host::DmaDomain& dma;
   host::RootPort& port;
   pcie::ConfigSpace& config;
   AddressSpace& space;

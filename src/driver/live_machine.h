@@ -75,11 +75,13 @@ class LiveMachine {
   host::Ram ram_;
   host::Pins pins_;
   host::TableFrames frames_;
+  host::ContextTable contexts_;
   host::Iommu iommu_;
   host::IovaSpace iova_;
   host::Iotlb iotlb_;
   pcie::ConfigSpace config_;
   host::RootPort port_;
+  host::DmaDomain dma_;
   local::QpnBlock block_;
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing

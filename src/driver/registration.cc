@@ -1,7 +1,7 @@
 #include "driver/registration.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -34,7 +34,7 @@ host::BusRights rights_for(AccessFlags access) {
 }  // namespace
 
 Registrations::Registrations(const EngineParts& parts, nic::KeyTable& keys)
-    : parts_(parts), keys_(keys), prng_(parts.seed ^ 0x7265676973746572u) {}
+    : parts_(parts), keys_(keys) {}
 
 Registrations::~Registrations() {
   for (auto& [key, held] : regions_) {
@@ -76,55 +76,8 @@ Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held,
   return {};
 }
 
-// One stretch of bus addresses in the order of the virtual pages, by the largest leaves.
-Reason Registrations::map_contiguous(const std::vector<pcie::Span>& frames, Held& held, Time now) {
-  const bool single = frames.size() == 1;
-  const std::uint64_t leaf =
-      single ? host::best_leaf({frames.front().start, frames.front().bytes}) : kPage4K;
-  const std::uint64_t phase = single ? align_down(frames.front().start, kPage4K).value : 0;
-  const auto bus = parts_.iova.allocate(held.bus_bytes, leaf, phase);
-  if (!bus) return {.id = ReasonId::AddressesExhausted, .length = held.bus_bytes};
-  held.bus = *bus;
-  BusAddr at = *bus;
-  for (const pcie::Span& span : frames) {
-    const auto mapped =
-        parts_.iommu.map(at, span.start, span.bytes, rights_for(held.request.access), now);
-    if (!mapped) return mapped.error();
-    at = advance(at, span.bytes);
-  }
-  return {};
-}
-
-// Each page on its own, in an order that is not that of the virtual pages.
-Reason Registrations::map_scattered(const std::vector<pcie::Span>& frames, Held& held, Time now) {
-  const std::uint64_t count = held.bus_bytes / kPage4K;
-  const auto bus = parts_.iova.allocate(held.bus_bytes);
-  if (!bus) return {.id = ReasonId::AddressesExhausted, .length = held.bus_bytes};
-  held.bus = *bus;
-  std::vector<std::uint64_t> order(count);
-  std::iota(order.begin(), order.end(), std::uint64_t{0});
-  for (std::uint64_t i = count - 1; i > 0; --i) std::swap(order[i], order[prng_.below(i + 1)]);
-  if (count > 1 && std::ranges::is_sorted(order))
-    std::rotate(order.begin(), order.begin() + 1, order.end());
-
-  held.pages.reserve(count);
-  for (const pcie::Span& span : frames)
-    for (std::uint64_t done = 0; done < span.bytes; done += kPage4K) {
-      const BusAddr page = advance(*bus, order[held.pages.size()] * kPage4K);
-      const auto mapped = parts_.iommu.map(page, advance(span.start, done), kPage4K,
-                                           rights_for(held.request.access), now);
-      if (!mapped) return mapped.error();
-      held.pages.push_back(page.value);
-    }
-  return {};
-}
-
 void Registrations::undo(Held& held, Time now) {
-  if (held.bus.value != 0) {
-    parts_.iommu.unmap(held.bus, held.bus_bytes, now);
-    parts_.port.invalidate({held.bus, held.bus_bytes});
-    parts_.iova.release(held.bus, held.bus_bytes);
-  }
+  parts_.dma.unmap(held.mapping, now);
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
 }
 
@@ -135,26 +88,32 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
   const Range<VirtSpace> pages = whole_pages(request.buffer);
   const std::vector<pcie::Span> frames = parts_.space.frames(pages);
 
-  Held held{.request = request, .pins = {}, .bus = {}, .bus_bytes = pages.length, .pages = {}};
+  Held held{.request = request, .pins = {}, .mapping = {}};
   Region region{.key = {},
                 .start = request.buffer.start,
                 .length = request.buffer.length,
                 .counted_not_pinned = false};
-  const std::uint64_t leaves_before = parts_.iommu.leaves();
+  const std::uint64_t leaves_before = parts_.dma.leaves();
   Reason bad = pin_all(frames, held, region, now);
-  if (!bad)
-    bad = parts_.scatter ? map_scattered(frames, held, now) : map_contiguous(frames, held, now);
+  if (!bad) {
+    auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
+    if (mapped)
+      held.mapping = std::move(*mapped);
+    else
+      bad = mapped.error();
+  }
   if (bad) {
     undo(held, now);
     return bad;
   }
+  const BusAddr first_page = held.mapping.first;
   const std::uint64_t in_page = offset_in(request.buffer.start, kPage4K);
   const auto key = keys_.insert({.pd = request.pd,
                                  .access = request.access.bits & ~kOptionalBits,
                                  .start = request.io_address.value,
                                  .bytes = request.buffer.length,
-                                 .bus = advance(held.bus, in_page),
-                                 .pages = held.pages});
+                                 .bus = advance(first_page, in_page),
+                                 .pages = held.mapping.pages});
   if (!key) {
     undo(held, now);
     return key.error();
@@ -163,14 +122,14 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
   parts_.tracer.count(Counter::RegionsRegistered);
   parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
   parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
-                     request.buffer.length, request.access.bits, held.bus.value, request.pd);
+                     request.buffer.length, request.access.bits, first_page.value, request.pd);
   if (!first_)
     first_ = {.start = request.buffer.start,
-              .bus = advance(held.pages.empty() ? held.bus : BusAddr{held.pages.front()}, in_page),
+              .bus = advance(first_page, in_page),
               .bytes = request.buffer.length,
               .pages = pages.length / kPage4K,
-              .leaves = parts_.iommu.leaves() - leaves_before};
-  held.pages = {};
+              .leaves = parts_.dma.leaves() - leaves_before};
+  held.mapping.pages = {};
   regions_.emplace(key->value, std::move(held));
   return region;
 }
@@ -196,26 +155,16 @@ Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now
   const std::uint64_t length = (bytes + kPage4K - 1) / kPage4K * kPage4K;
   const Bytes ring = parts_.rings.allocate(length);
   if (ring.empty()) return Reason{.id = ReasonId::AddressesExhausted, .length = bytes};
-  const auto bus = parts_.iova.allocate(length);
-  const auto release_all = [parts = parts_, ring, length](std::optional<BusAddr> at, bool mapped) {
-    if (mapped) {
-      parts.iommu.unmap(*at, length, Time{0});
-      parts.port.invalidate({*at, length});
-    }
-    if (at) parts.iova.release(*at, length);
-    parts.rings.release(ring);
-  };
-  if (!bus) {
-    release_all(std::nullopt, false);
-    return Reason{.id = ReasonId::AddressesExhausted, .length = bytes};
-  }
-  const auto mapped =
-      parts_.iommu.map(*bus, parts_.ram.frame_of(ring.data()), length, kReadWrite, now);
+  const pcie::Span frames{parts_.ram.frame_of(ring.data()), length};
+  auto mapped = parts_.dma.map({&frames, 1}, kReadWrite, host::PageOrder::InOrder, now);
   if (!mapped) {
-    release_all(bus, false);
+    parts_.rings.release(ring);
     return mapped.error();
   }
-  return RingMemory(ring, *bus, [release_all, bus] { release_all(bus, true); });
+  return RingMemory(ring, mapped->first, [parts = parts_, ring, mapping = *mapped] {
+    parts.dma.unmap(mapping, Time{0});
+    parts.rings.release(ring);
+  });
 }
 
 }  // namespace softhca::driver

@@ -1,4 +1,4 @@
-// Registrations: check access, pin, choose bus addresses, map in the IOMMU, write the key entry.
+// Registrations: check access, pin, map for the device, write the key entry.
 //
 // Each step can fail and is undone if a later one does. The same code serves the program's buffers
 // and the rings that driver and device share.
@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/prng.h"
 #include "base/result.h"
 #include "driver/attributes.h"
 #include "driver/engine.h"
@@ -51,21 +50,19 @@ class Registrations {
   struct Held {
     Request request;
     std::vector<host::PinId> pins;
-    BusAddr bus;  // of the first page
-    std::uint64_t bus_bytes{};
-    std::vector<std::uint64_t> pages;  // scattered: bus address of each virtual page
+    host::DmaMapping mapping;  // without its pages, which are in the key table
   };
 
+  host::PageOrder page_order() const {
+    return parts_.scatter ? host::PageOrder::Permuted : host::PageOrder::InOrder;
+  }
   static trace::Reason check_request(const Request& request);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
                         Time now);
-  trace::Reason map_contiguous(const std::vector<pcie::Span>& frames, Held& held, Time now);
-  trace::Reason map_scattered(const std::vector<pcie::Span>& frames, Held& held, Time now);
   void undo(Held& held, Time now);
 
   EngineParts parts_;
   nic::KeyTable& keys_;
-  Prng prng_;
   std::unordered_map<std::uint32_t, Held> regions_;  // by key
   std::optional<Engine::RegionExample> first_;
 };

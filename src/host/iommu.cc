@@ -116,21 +116,47 @@ Result<std::uint64_t, trace::Reason> Iommu::map(BusAddr bus, PhysAddr phys, std:
   return leaves;
 }
 
-std::uint64_t Iommu::unmap(BusAddr bus, std::uint64_t bytes, Time now) {
+std::uint64_t Iommu::unmap(BusAddr bus, std::uint64_t bytes, Time now, EmptyTables empty) {
   ASSERT(bytes > 0 && ((bus.value | bytes) & (kPage4K - 1)) == 0);
   ASSERT((Range<BusSpace>{{0}, kBusSpaceEnd}.contains(bus, bytes)));
   last_ = {};
-  const std::uint64_t leaves = clear(root_, kIommuLevels, bus.value, bus.value + (bytes - 1));
+  const std::uint64_t leaves =
+      clear(root_, kIommuLevels, bus.value, bus.value + (bytes - 1), empty);
   leaves_ -= leaves;
   tracer_.count(trace::Counter::IommuLeavesUnmapped, leaves);
   tracer_.emit(trace::EventKind::IommuUnmap, now, 0, bus.value, bytes, leaves);
   return leaves;
 }
 
+void Iommu::prune(Range<BusSpace> range) {
+  last_ = {};
+  prune(root_, kIommuLevels, range.start.value, range.start.value + (range.length - 1));
+}
+
+// Leaves stay; tables below `table` that hold nothing go.
+void Iommu::prune(FrameIndex table, unsigned level, std::uint64_t first, std::uint64_t last) {
+  const std::uint64_t size = entry::bytes_of_level(level);
+  for (std::uint64_t at = first; at <= last && frames_.live_entries(table) != 0;
+       at = (at | (size - 1)) + 1) {
+    const std::size_t index = entry::index({at}, level);
+    const std::uint64_t e = frames_.load(table, index);
+    if (!entry::present(e) || entry::leaf(e, level)) continue;
+    const FrameIndex below = entry::next_table(e);
+    if (level > 2) prune(below, level - 1, at, std::min(at | (size - 1), last));
+    if (frames_.live_entries(below) == 0) drop_table(table, index, below);
+  }
+}
+
+void Iommu::drop_table(FrameIndex above, std::size_t index, FrameIndex empty) {
+  frames_.store(above, index, 0);
+  frames_.give_back(empty);
+  --tables_;
+}
+
 // Clears the entries of `table` between the bus addresses `first` and `last`, both within what the
 // table covers, and gives back the tables below it that become empty. Returns the leaves cleared.
 std::uint64_t Iommu::clear(FrameIndex table, unsigned level, std::uint64_t first,
-                           std::uint64_t last) {
+                           std::uint64_t last, EmptyTables empty) {
   std::uint64_t leaves = 0;
   const std::uint64_t size = entry::bytes_of_level(level);
   for (std::uint64_t at = first; at <= last && frames_.live_entries(table) != 0;
@@ -146,11 +172,9 @@ std::uint64_t Iommu::clear(FrameIndex table, unsigned level, std::uint64_t first
       continue;
     }
     const FrameIndex below = entry::next_table(e);
-    leaves += clear(below, level - 1, at, std::min(entry_last, last));
-    if (frames_.live_entries(below) != 0) continue;
-    frames_.store(table, index, 0);
-    frames_.give_back(below);
-    --tables_;
+    leaves += clear(below, level - 1, at, std::min(entry_last, last), empty);
+    if (empty == EmptyTables::GiveBack && frames_.live_entries(below) == 0)
+      drop_table(table, index, below);
   }
   return leaves;
 }

@@ -5,6 +5,7 @@
 //
 // Threads     owned by the device's owner; readers use view() (host/iommu_table.h)
 // Invariants  (1) a table without entries is given back, except the root
+//                 (or kept until prune())
 //             (2) 0xFEE00000-0xFEEFFFFF (interrupt messages) is never mapped
 // See also    host/iova.h chooses the addresses, host/iotlb.h caches the answers
 #pragma once
@@ -40,9 +41,15 @@ class Iommu {
                                            BusRights rights, Time now);
 
   // Clears all leaves in the range, gives empty tables back, says how many leaves there were.
-  // The caller invalidates the IOTLB (RootPort::invalidate).
+  // The caller invalidates what caches remember (RootPort::invalidate). If that comes later, it
+  // keeps the empty tables until then and prunes them: a cache may still point at them.
   // REQUIRES: 4 KiB aligned; no leaf lies across an end of the range.
-  std::uint64_t unmap(BusAddr bus, std::uint64_t bytes, Time now);
+  enum class EmptyTables : std::uint8_t { GiveBack, Keep };
+  std::uint64_t unmap(BusAddr bus, std::uint64_t bytes, Time now,
+                      EmptyTables empty = EmptyTables::GiveBack);
+
+  // Gives back the empty tables that unmap() kept in the range.
+  void prune(Range<BusSpace> range);
 
   Result<Translation, TranslationFault> translate(BusAddr at, pcie::Direction direction) const {
     return view().translate(at, direction);
@@ -69,7 +76,10 @@ class Iommu {
   };
 
   bool find_table(BusAddr bus, unsigned level, FrameIndex& frame);
-  std::uint64_t clear(FrameIndex table, unsigned level, std::uint64_t first, std::uint64_t last);
+  std::uint64_t clear(FrameIndex table, unsigned level, std::uint64_t first, std::uint64_t last,
+                      EmptyTables empty = EmptyTables::GiveBack);
+  void prune(FrameIndex table, unsigned level, std::uint64_t first, std::uint64_t last);
+  void drop_table(FrameIndex above, std::size_t index, FrameIndex empty);
 
   TableFrames& frames_;
   RequesterId requester_;

@@ -12,6 +12,12 @@ std::string_view vtd_text(VtdReason reason) {
   switch (reason) {
     case VtdReason::None:
       return "Software";
+    case VtdReason::NoRootEntry:
+      return "Present bit in root entry is clear";
+    case VtdReason::NoContextEntry:
+      return "Present bit in context entry is clear";
+    case VtdReason::BadContextEntry:
+      return "Invalid context entry";
     case VtdReason::BeyondWidth:
       return "Access beyond MGAW";
     case VtdReason::NoWrite:

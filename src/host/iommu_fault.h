@@ -14,11 +14,7 @@
 
 namespace softhca::host {
 
-// bus << 8 | device << 3 | function
-struct RequesterId {
-  std::uint16_t value = 0x0100;  // 01:00.0
-  friend constexpr auto operator<=>(RequesterId, RequesterId) = default;
-};
+using pcie::RequesterId;
 
 struct FaultRecord {
   Time at_time;

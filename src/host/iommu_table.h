@@ -13,6 +13,7 @@
 // Spec      Intel VT-d, 3.7 (second-level translation), 9.8 (entries), 7.2.3 (fault reasons)
 // See also  host/iommu.h, which writes the tables
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "base/address.h"
@@ -38,7 +39,10 @@ inline constexpr unsigned kIommuLevels = 4;
 
 // VT-d's numbers. A page that is not mapped answers NoRead or NoWrite, as one without the right.
 enum class VtdReason : std::uint8_t {
-  None = 0,
+  None = 0,  // not the IOMMU's refusal: nothing claims the address
+  NoRootEntry = 1,
+  NoContextEntry = 2,
+  BadContextEntry = 3,
   BeyondWidth = 4,
   NoWrite = 5,
   NoRead = 6,
@@ -61,11 +65,35 @@ struct TranslationFault {
 // The reason that our own users are told. `at` is the first byte that failed.
 trace::Reason reason_of(TranslationFault fault, BusAddr at, std::uint64_t bytes);
 
+// A place where a walk may start: a table whose entries are of `level`, and the rights that the
+// entries above it leave.
+struct WalkStart {
+  unsigned level = kIommuLevels;
+  std::uint64_t table = 0;  // frame
+  std::uint64_t rights = 0;
+};
+
+// The tables that a walk went on to, from above.
+struct WalkTrail {
+  std::array<WalkStart, kIommuLevels - 1> tables{};
+  unsigned count = 0;
+};
+
 class IommuView {
  public:
   IommuView(ConstBytes tables, FrameIndex root) : tables_(tables), root_(root) {}
 
-  Result<Translation, TranslationFault> translate(BusAddr at, pcie::Direction direction) const;
+  Result<Translation, TranslationFault> translate(BusAddr at, pcie::Direction direction) const {
+    return translate_from(root(), at, direction, nullptr);
+  }
+
+  // The same from a table that is known already; tells the tables on the way if asked (of a walk
+  // that ends in a fault too).
+  Result<Translation, TranslationFault> translate_from(const WalkStart& start, BusAddr at,
+                                                       pcie::Direction direction,
+                                                       WalkTrail* trail) const;
+  WalkStart root() const;
+  ConstBytes tables() const { return tables_; }
 
   // Does the right allow it? For translations that come from a cache.
   static bool allows(const Translation& found, pcie::Direction direction) {

@@ -57,7 +57,11 @@ Ram Ram::arena(std::uint64_t bytes) {
 }
 
 std::byte* Ram::cpu_address(PhysAddr at) const {
-  ASSERT(at.value < size_);
+  if (at.value >= size_) [[unlikely]] {
+    const Window* window = window_at(at);
+    ASSERT(window != nullptr);
+    return window->memory.data() + distance(window->range.start, at);
+  }
   return reinterpret_cast<std::byte*>(base_ + at.value);
 }
 
@@ -80,8 +84,32 @@ void Ram::zero(Range<PhysSpace> range) {
 
 PhysAddr Ram::frame_of(const void* at) const {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
-  ASSERT(address >= base_ && address - base_ < size_);
-  return {address - base_};
+  if (address >= base_ && address - base_ < size_) return {address - base_};
+  for (const Window& window : windows_) {
+    const auto first = reinterpret_cast<std::uintptr_t>(window.memory.data());
+    if (address >= first && address - first < window.memory.size())
+      return advance(window.range.start, address - first);
+  }
+  ASSERT(!"no frame of this machine");
+  return {};
+}
+
+void Ram::add_window(Range<PhysSpace> range, Bytes memory) {
+  ASSERT(!is_process() && range.length == memory.size() && range.start.value >= size_);
+  for (const Window& window : windows_) ASSERT(!window.range.overlaps(range));
+  windows_.push_back({range, memory});
+}
+
+const Ram::Window* Ram::window_at(PhysAddr at) const {
+  const auto found = std::ranges::find_if(
+      windows_, [&](const Window& window) { return window.range.contains(at, 1); });
+  return found == windows_.end() ? nullptr : &*found;
+}
+
+bool Ram::reaches(Range<PhysSpace> range) const {
+  if (Range<PhysSpace>{{0}, size_}.contains(range.start, range.length)) return true;
+  const Window* window = window_at(range.start);
+  return window != nullptr && window->range.contains(range.start, range.length);
 }
 
 Moved Ram::read(std::span<const pcie::Span> from, Bytes to) { return move(from, to); }
@@ -99,7 +127,7 @@ Moved Ram::move_in_arena(std::span<const pcie::Span> spans, Buffer buffer) {
   std::uint64_t done = 0;
   for (const pcie::Span& span : spans) {
     ASSERT(span.bytes <= buffer.size() - done);
-    if (!Range<PhysSpace>{{0}, size_}.contains(span.start, span.bytes))
+    if (!reaches({span.start, span.bytes}))
       return stopped(trace::ReasonId::FrameGone, span.start.value, span.bytes, done);
     if (span.bytes == 0) continue;
     if constexpr (kReading<Buffer>)

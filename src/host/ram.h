@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/range.h"
@@ -62,11 +63,18 @@ class Ram {
   bool is_process() const { return copy_ != nullptr; }
 
   // Where the CPU finds a byte: live its virtual address, in an arena a place in it.
-  // REQUIRES: within the arena.
+  // REQUIRES: within the arena or a window.
   std::byte* cpu_address(PhysAddr at) const;
 
-  // The inverse. REQUIRES: within the arena.
+  // The inverse. REQUIRES: within the arena or a window.
   PhysAddr frame_of(const void* at) const;
+
+  // Are there frames, or a window, behind all of it? Always, for a process.
+  bool reaches(Range<PhysSpace> range) const;
+
+  // Arena only: memory of a device that the CPU sees at these addresses (a BAR). OWNS nothing.
+  // REQUIRES: beyond the arena, overlaps no other window, as long as the memory.
+  void add_window(Range<PhysSpace> range, Bytes memory);
 
   // Bytes of the arena; UINT64_MAX for a process.
   std::uint64_t size() const { return size_; }
@@ -89,9 +97,16 @@ class Ram {
   template <class Buffer>
   Moved move_by_frame(std::span<const pcie::Span> spans, Buffer buffer);
 
+  struct Window {
+    Range<PhysSpace> range;
+    Bytes memory;
+  };
+  const Window* window_at(PhysAddr at) const;
+
   std::uintptr_t base_ = 0;  // CPU address of frame 0
   std::uint64_t size_ = UINT64_MAX;
   std::unique_ptr<std::byte, Freed> arena_;
+  std::vector<Window> windows_;
   const os::GuardedCopy* copy_ = nullptr;  // live only
   Range<PhysSpace> own_;                   // live only; empty: none
   Pins* pins_ = nullptr;                   // live and by frame only

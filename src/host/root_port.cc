@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "host/dma_domain.h"
 
 namespace softhca::host {
 
@@ -12,27 +13,20 @@ using trace::EventKind;
 RootPort::RootPort(Parts parts, const HostCosts& costs, const pcie::LinkLimits& limits)
     : parts_(parts), costs_(costs), limits_(limits) {}
 
-pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) {
-  if (access.bytes == 0) return {.reason = {}, .done_bytes = 0, .ready_at = now};
-  if (!parts_.config.bus_master())
-    return refuse({.id = trace::ReasonId::BusMasterOff,
-                   .object = 0,
-                   .address = access.at.value,
-                   .length = access.bytes,
-                   .low = 0,
-                   .high = 0},
-                  0, now);
-
+// The common part of both paths; `translate` says where a page is, and adds to `work`.
+template <class Translate>
+pcie::Outcome RootPort::resolve_by(const pcie::Access& access, Time now, pcie::SpanList& spans,
+                                   Work& work, Translate translate) {
   const std::size_t spans_before = spans.all().size();
   std::uint64_t done = 0;
-  std::uint64_t walks = 0;
   while (done < access.bytes) {
     const BusAddr at = advance(access.at, done);
     const std::uint64_t left = access.bytes - done;
-    const auto found = translate(at, access.direction, now, walks);
-    if (!found)
-      return refuse(parts_.iommu.record_fault(found.error(), at, left, access.direction, now), done,
-                    now);
+    auto found = translate(at);
+    if (!found) [[unlikely]] {
+      if (on_demand_ && on_demand_(at, access.direction, now)) found = translate(at);
+      if (!found) return block(found.error(), access, done, now);
+    }
     const std::uint64_t in_leaf = found->leaf_bytes - offset_in(at, found->leaf_bytes);
     const std::uint64_t bytes = std::min(left, in_leaf);
     ASSERT(spans.append({found->phys, bytes}));
@@ -41,7 +35,7 @@ pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::Span
 
   const bool reading = access.direction == pcie::Direction::Read;
   const pcie::TlpCount tlps = pcie::count_tlps(access, limits_);
-  const Time ready_at = charge(access, tlps, walks, now);
+  const Time ready_at = charge(access, tlps, work, now);
   trace::Tracer& tracer = parts_.tracer;
   tracer.count(reading ? Counter::DmaReads : Counter::DmaWrites);
   tracer.count(reading ? Counter::DmaReadBytes : Counter::DmaWriteBytes, access.bytes);
@@ -60,6 +54,36 @@ pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::Span
   return {.reason = {}, .done_bytes = done, .ready_at = ready_at};
 }
 
+pcie::Outcome RootPort::resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) {
+  if (access.bytes == 0) return {.reason = {}, .done_bytes = 0, .ready_at = now};
+  if (!parts_.config.bus_master())
+    return refuse({.id = trace::ReasonId::BusMasterOff,
+                   .object = 0,
+                   .address = access.at.value,
+                   .length = access.bytes,
+                   .low = 0,
+                   .high = 0},
+                  0, now);
+
+  if (!plain_) [[unlikely]]
+    return resolve_modelled(access, now, spans);
+  Work work;
+  return resolve_by(access, now, spans, work,
+                    [&](BusAddr at) { return translate(at, access.direction, now, work); });
+}
+
+// What a live device passes only the first time.
+pcie::Outcome RootPort::resolve_modelled(const pcie::Access& access, Time now,
+                                         pcie::SpanList& spans) {
+  if (domain_ != nullptr) domain_->flush_due(now);
+  Work work;
+  if (const auto fault = find_context(work)) return block(*fault, access, 0, now);
+  plain_ = is_plain();
+  return resolve_by(access, now, spans, work, [&](BusAddr at) {
+    return translate_modelled(at, access.direction, now, work);
+  });
+}
+
 pcie::Outcome RootPort::read(std::span<const pcie::Span> from, Bytes to, Time now) {
   const Moved moved = parts_.ram.read(from, to);
   return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
@@ -68,6 +92,29 @@ pcie::Outcome RootPort::read(std::span<const pcie::Span> from, Bytes to, Time no
 pcie::Outcome RootPort::write(std::span<const pcie::Span> to, ConstBytes from, Time now) {
   const Moved moved = parts_.ram.write(to, from);
   return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
+void RootPort::attach(DmaDomain* domain) {
+  domain_ = domain;
+  invalidate_context();
+}
+
+void RootPort::invalidate(Range<BusSpace> range, InvalidationHint hint) {
+  parts_.iotlb.invalidate(range);
+  if (parts_.device_tlb != nullptr) parts_.device_tlb->invalidate(range);
+  if (parts_.structures != nullptr && hint == InvalidationHint::Full)
+    parts_.structures->invalidate(range);
+}
+
+void RootPort::invalidate_all() {
+  parts_.iotlb.invalidate_all();
+  if (parts_.device_tlb != nullptr) parts_.device_tlb->invalidate_all();
+  if (parts_.structures != nullptr) parts_.structures->invalidate_all();
+}
+
+void RootPort::invalidate_context() {
+  context_.reset();
+  plain_ = false;
 }
 
 void RootPort::interrupt(std::uint32_t vector, Time now) {
@@ -88,8 +135,7 @@ void RootPort::interrupt(std::uint32_t vector, Time now) {
   if (sink_) sink_(vector, upstream_busy_ + costs_.write_latency);
 }
 
-Result<Translation, TranslationFault> RootPort::translate(BusAddr at, pcie::Direction direction,
-                                                          Time now, std::uint64_t& walks) {
+RootPort::Found RootPort::translate(BusAddr at, pcie::Direction direction, Time now, Work& work) {
   trace::Tracer& tracer = parts_.tracer;
   if (const auto cached = parts_.iotlb.lookup(at)) {
     tracer.count(Counter::IotlbHits);
@@ -98,10 +144,11 @@ Result<Translation, TranslationFault> RootPort::translate(BusAddr at, pcie::Dire
     // The cache knows the leaf's rights; the tables decide, and name the fault.
     return parts_.iommu.translate(at, direction);
   }
-  ++walks;
+  ++work.walks;
   tracer.count(Counter::IotlbMisses);
   const auto walked = parts_.iommu.translate(at, direction);
   if (walked) {
+    work.entries_read += walked->levels_read;
     parts_.iotlb.insert(at, *walked);
     tracer.emit(EventKind::IotlbMiss, now, 0, at.value, walked->phys.value, walked->leaf_bytes,
                 walked->levels_read);
@@ -109,19 +156,21 @@ Result<Translation, TranslationFault> RootPort::translate(BusAddr at, pcie::Dire
   return walked;
 }
 
-// When the access is done: the walker first, then the link.
-Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, std::uint64_t walks,
+// When the access is done: the device's question first, then the walker, then the link.
+Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, const Work& work,
                       Time now) {
-  Time start = now;
-  if (walks != 0) {
-    walker_busy_ = later(now, walker_busy_) + costs_.iotlb_miss * static_cast<std::int64_t>(walks);
+  const auto times = [](Duration each, std::uint64_t count) {
+    return each * static_cast<std::int64_t>(count);
+  };
+  Time start = now + times(costs_.ats_request, work.ats_requests);
+  if (work.walks != 0 || work.entries_read != 0) {
+    walker_busy_ = later(start, walker_busy_) + times(costs_.iotlb_miss, work.walks) +
+                   times(costs_.table_read, work.entries_read);
     start = walker_busy_;
   }
   const Duration payload =
       picoseconds(costs_.ps_per_byte) * static_cast<std::int64_t>(access.bytes);
-  const auto headers = [&](std::uint64_t count) {
-    return costs_.tlp_overhead * static_cast<std::int64_t>(count);
-  };
+  const auto headers = [&](std::uint64_t count) { return times(costs_.tlp_overhead, count); };
   upstream_busy_ = later(start, upstream_busy_);
   if (access.direction == pcie::Direction::Write) {
     upstream_busy_ = upstream_busy_ + payload + headers(tlps.writes);
@@ -131,6 +180,16 @@ Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, st
   downstream_busy_ = later(upstream_busy_ + costs_.read_latency, downstream_busy_) + payload +
                      headers(tlps.completions);
   return downstream_busy_;
+}
+
+// Nothing of the access is moved. A read is answered with Unsupported Request; a posted write
+// vanishes.
+pcie::Outcome RootPort::block(const TranslationFault& fault, const pcie::Access& access,
+                              std::uint64_t done, Time now) {
+  const BusAddr at = advance(access.at, done);
+  const std::uint64_t left = access.bytes - done;
+  if (fault.vtd == VtdReason::None) return refuse(reason_of(fault, at, left), done, now);
+  return refuse(parts_.iommu.record_fault(fault, at, left, access.direction, now), done, now);
 }
 
 pcie::Outcome RootPort::refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now) {

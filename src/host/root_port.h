@@ -1,9 +1,13 @@
 // RootPort: where the bus meets the host. Every access of the device to memory passes here.
 //
-// resolve  bus master on? -> each page through the IOTLB or the IOMMU's tables -> spans of frames.
-//          This *is* the DMA: it is counted, cut into TLPs and charged with its time here, whether
-//          its bytes are then moved by read() or write(), or handed to sendmsg.
+// resolve  bus master on? -> context entry of the device? -> each page through the IOTLB or the
+//          IOMMU's tables -> spans of frames. This *is* the DMA: it is counted, cut into TLPs and
+//          charged with its time here, whether its bytes are then moved by read() or write(), or
+//          handed to sendmsg.
 // read, write  move bytes between resolved spans and a buffer. They add no time.
+//
+// What a live device does not have (deferred invalidation, pass-through, structure caches, a cache
+// in the device) is a path of its own; the plain one pays a branch for it.
 //
 // Time     A HostCosts of zeros makes everything instantaneous: ready_at equals now. Otherwise the
 //          two directions of the link and the table walker are busy until they have done their
@@ -14,12 +18,15 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/range.h"
+#include "host/context_table.h"
 #include "host/iommu.h"
 #include "host/iotlb.h"
 #include "host/ram.h"
+#include "host/structure_cache.h"
 #include "pcie/config_space.h"
 #include "pcie/port.h"
 #include "pcie/tlp.h"
@@ -27,17 +34,26 @@
 
 namespace softhca::host {
 
+class DmaDomain;
+
 struct HostCosts {
   Duration read_latency{};       // request out, first data back
   Duration write_latency{};      // posted write out, visible in memory; also an interrupt's
-  Duration iotlb_miss{};         // one walk of the tables
+  Duration iotlb_miss{};         // one walk of the tables, whatever it reads
+  Duration table_read{};         // each entry that a walk, or a look for the context, reads
+  Duration ats_request{};        // the device asks for a translation and waits for it
   Duration tlp_overhead{};       // link time of a TLP's header and framing
   std::int64_t ps_per_byte = 0;  // link time of a byte of payload, each direction
 };
 
+// LeafOnly: no table was given back, so what is known of tables stays.
+enum class InvalidationHint : std::uint8_t { Full, LeafOnly };
+
 class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
  public:
   using InterruptSink = std::function<void(std::uint32_t vector, Time arrives_at)>;
+  // A translation failed: may the access be tried again? (The kernel mapped the page on demand.)
+  using OnDemand = std::function<bool(BusAddr at, pcie::Direction direction, Time now)>;
 
   // What it stands between; all outlive it.
   struct Parts {
@@ -46,6 +62,10 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
     Iotlb& iotlb;
     const pcie::ConfigSpace& config;  // the device's
     trace::Tracer& tracer;
+    // Null: there is none.
+    const ContextTable* contexts = nullptr;
+    StructureCache* structures = nullptr;
+    Iotlb* device_tlb = nullptr;  // ATS: translations that the device keeps and uses by itself
   };
   explicit RootPort(Parts parts, const HostCosts& costs = {}, const pcie::LinkLimits& limits = {});
 
@@ -58,15 +78,47 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   // InterruptTarget. Without bus master no message leaves the device: refused in the trace.
   void interrupt(std::uint32_t vector, Time now) override;
   void set_interrupt_sink(InterruptSink sink) { sink_ = std::move(sink); }
+  void set_on_demand(OnDemand ask) { on_demand_ = std::move(ask); }
 
-  // After Iommu::unmap: the device must not reach the range by a remembered translation.
-  void invalidate(Range<BusSpace> range) { parts_.iotlb.invalidate(range); }
+  // The domain that the device is attached to; null: none, translations are the tables' alone.
+  void attach(DmaDomain* domain);
+
+  // After Iommu::unmap: neither the unit nor the device may remember the range.
+  void invalidate(Range<BusSpace> range, InvalidationHint hint = InvalidationHint::Full);
+  void invalidate_all();
+  // After a change of the device's context entry.
+  void invalidate_context();
+
+  bool has_device_tlb() const { return parts_.device_tlb != nullptr; }
 
  private:
-  Result<Translation, TranslationFault> translate(BusAddr at, pcie::Direction direction, Time now,
-                                                  std::uint64_t& walks);
-  Time charge(const pcie::Access& access, const pcie::TlpCount& tlps, std::uint64_t walks,
-              Time now);
+  // What an access took beside its bytes.
+  struct Work {
+    std::uint64_t walks = 0;
+    std::uint64_t entries_read = 0;
+    std::uint64_t ats_requests = 0;
+  };
+  using Found = Result<Translation, TranslationFault>;
+
+  pcie::Outcome resolve_modelled(const pcie::Access& access, Time now, pcie::SpanList& spans);
+  template <class Translate>
+  pcie::Outcome resolve_by(const pcie::Access& access, Time now, pcie::SpanList& spans, Work& work,
+                           Translate translate);
+  Found translate(BusAddr at, pcie::Direction direction, Time now, Work& work);
+
+  // root_port_modelled.cc
+  std::optional<TranslationFault> find_context(Work& work);
+  bool is_plain() const;
+  Found translate_modelled(BusAddr at, pcie::Direction direction, Time now, Work& work);
+  Found translate_by_unit(BusAddr at, pcie::Direction direction, Time now, Work& work);
+  Found walk(BusAddr at, pcie::Direction direction, Work& work);
+  Found same_address(BusAddr at) const;
+  void watch_stale(BusAddr at, pcie::Direction direction, const Translation& used, Time now);
+  IommuView view() const;
+
+  Time charge(const pcie::Access& access, const pcie::TlpCount& tlps, const Work& work, Time now);
+  pcie::Outcome block(const TranslationFault& fault, const pcie::Access& access, std::uint64_t done,
+                      Time now);
   pcie::Outcome refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now);
   void emit_tlps(const pcie::Access& access, Time now);
 
@@ -74,6 +126,11 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   HostCosts costs_;
   pcie::LinkLimits limits_;
   InterruptSink sink_;
+  OnDemand on_demand_;
+  DmaDomain* domain_ = nullptr;
+  std::optional<ContextEntry> context_;  // what the unit remembers of it
+  // The context was found and asks for nothing but a translation by the tables of `iommu`.
+  bool plain_ = false;
   Time upstream_busy_{};    // device to host: writes, read requests, interrupts
   Time downstream_busy_{};  // host to device: completions
   Time walker_busy_{};

@@ -59,5 +59,21 @@ TEST_F(TableFramesTest, CountsEntriesThatAreNotZero) {
   EXPECT_EQ(frames_.live_entries(frame), 1u);
 }
 
+TEST(TableFrames, MayLieInAReservedPartOfRamWhereAnIndexIsAFrameNumber) {
+  std::vector<std::uint64_t> ram(8 * kTableEntries, 1);
+  TableFrames frames(std::as_writable_bytes(std::span(ram)), 5);
+  EXPECT_EQ(frames.capacity(), 3u);
+  EXPECT_EQ(*frames.take(), 5u);
+  frames.store(5, 2, 9);
+  EXPECT_EQ(ram[5 * kTableEntries + 2], 9u);
+  EXPECT_EQ(ram[4 * kTableEntries], 1u) << "somebody else's";
+  EXPECT_EQ(*frames.take(), 6u);
+  EXPECT_EQ(*frames.take(), 7u);
+  EXPECT_FALSE(frames.take().has_value());
+  EXPECT_EQ(frames.live_entries(5), 1u);
+  frames.give_back(7);
+  EXPECT_EQ(*frames.take(), 7u);
+}
+
 }  // namespace
 }  // namespace softhca::host

@@ -24,6 +24,12 @@ namespace softhca::pcie {
 
 enum class Direction : std::uint8_t { Read, Write };  // as the device sees it
 
+// Who sends a request: bus << 8 | device << 3 | function.
+struct RequesterId {
+  std::uint16_t value = 0x0100;  // 01:00.0
+  friend constexpr auto operator<=>(RequesterId, RequesterId) = default;
+};
+
 // A run of bytes in one stretch of memory. Its meaning is the port's own.
 struct Span {
   PhysAddr start;
@@ -83,7 +89,8 @@ class DmaPort {
   virtual ~DmaPort() = default;
 
   // Appends the spans behind `access`, or gives the fault. An access of 0 bytes resolves to none.
-  // FAILS WITH BusMasterOff, IommuNotMapped, IommuNoRead, IommuNoWrite, IommuBadAddress
+  // FAILS WITH BusMasterOff, IommuNotMapped, IommuNoRead, IommuNoWrite, IommuBadAddress,
+  // IommuNoContext, UnsupportedRequest
   virtual Outcome resolve(const Access& access, Time now, SpanList& spans) = 0;
 
   // Copies out of, or into, resolved spans. REQUIRES: sizes equal the sum of the spans.

@@ -11,21 +11,37 @@ namespace {
 
 using trace::Reason;
 
-// RAM, from the bottom: what nothing may use, so that a forgotten address is seen; the rings of
-// driver and device; the kernel's frames.
-constexpr Range<PhysSpace> kRings{{std::uint64_t{2} << 20}, std::uint64_t{6} << 20};
-constexpr PhysAddr kKernelMemory{std::uint64_t{8} << 20};
+// RAM, from the bottom: what nothing may use, so that a forgotten address is seen; the tables of
+// the IOMMU; the rings of driver and device; the kernel's frames.
+constexpr host::FrameIndex kFirstTable = 16;
+constexpr std::uint64_t kSmallestRam = std::uint64_t{16} << 20;
+constexpr std::uint64_t kRingBytes = std::uint64_t{6} << 20;
+
+// Enough for all of RAM in pages of 4 KiB, and for tables that are not full.
+Range<PhysSpace> table_memory(std::uint64_t ram_bytes) {
+  const std::uint64_t bytes = ram_bytes / 512 + kPage2M;
+  return {{0}, (bytes + kPage2M - 1) / kPage2M * kPage2M};
+}
+Range<PhysSpace> ring_memory(std::uint64_t ram_bytes) {
+  const Range<PhysSpace> tables = table_memory(ram_bytes);
+  return {advance(tables.start, tables.length), kRingBytes};
+}
+Range<PhysSpace> kernel_memory(std::uint64_t ram_bytes) {
+  const Range<PhysSpace> rings = ring_memory(ram_bytes);
+  const PhysAddr first = advance(rings.start, rings.length);
+  return {first, ram_bytes - first.value};
+}
+
 constexpr std::size_t kKeys = 4096;
 constexpr std::size_t kTranslations = 65536;
 constexpr std::size_t kQps = 64;
-constexpr std::size_t kIommuFrames = 512;
 constexpr std::uint32_t kFirstQpn = 0x4000;
 
 constexpr host::PageRights kReadWrite = host::PageRight::Read | host::PageRight::Write;
 
 host::KernelSettings kernel_settings(const HostSettings& s) {
   host::KernelSettings settings;
-  settings.memory = {kKernelMemory, s.ram_bytes - kKernelMemory.value};
+  settings.memory = kernel_memory(s.ram_bytes);
   settings.seed = s.seed ^ 0x6b65726e;
   settings.fragmentation = s.fragmentation;
   settings.copy_pinned_at_fork = s.copy_pinned_at_fork;
@@ -46,16 +62,23 @@ struct Host::Machine {
         keys(kKeys),
         translations(s.ram_bytes / kPage4K + kTranslations),
         qps(kQps),
-        iommu_memory(kIommuFrames * kPage4K),
         pins(nullptr, pin_policy(s), tracer),
         no_pins(nullptr, {}, tracer),
         kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),
-        frames(iommu_memory),
+        frames({ram.cpu_address({0}), table_memory(s.ram_bytes).length}, kFirstTable),
+        contexts(frames, tracer),
         iommu(frames, {}, tracer),
         iova(s.seed ^ 0x696f7661),
-        port({.ram = ram, .iommu = iommu, .iotlb = iotlb, .config = config, .tracer = tracer},
+        port({.ram = ram,
+              .iommu = iommu,
+              .iotlb = iotlb,
+              .config = config,
+              .tracer = tracer,
+              .contexts = &contexts},
              s.costs),
-        rings(ram, kRings),
+        dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
+            s.iommu, s.seed ^ 0x646d61),
+        rings(ram, ring_memory(s.ram_bytes)),
         memory(kernel, clock) {}
 
   std::vector<std::uint64_t> counters;
@@ -64,16 +87,17 @@ struct Host::Machine {
   std::vector<nic::KeyRecord> keys;
   std::vector<std::uint64_t> translations;
   std::vector<nic::QpRecord> qps;
-  std::vector<std::byte> iommu_memory;
   host::Pins pins;
   host::Pins no_pins;
   host::Kernel kernel;
   host::TableFrames frames;
+  host::ContextTable contexts;
   host::Iommu iommu;
   host::IovaSpace iova;
   host::Iotlb iotlb;
   pcie::ConfigSpace config;
   host::RootPort port;
+  host::DmaDomain dma;
   ArenaRings rings;
   ProgramMemory memory;
 };
@@ -83,13 +107,12 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
       gid_(gid),
       number_(settings.number),
       clock_(clock) {
-  ASSERT(settings.ram_bytes >= 2 * kKernelMemory.value);
+  ASSERT(settings.ram_bytes >= kSmallestRam);
   Machine& m = *machine_;
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
       .ram = m.ram,
       .pins = m.pins,
-      .iommu = m.iommu,
-      .iova = m.iova,
+      .dma = m.dma,
       .port = m.port,
       .config = m.config,
       .space = m.memory,
@@ -158,6 +181,7 @@ void Host::protect(VirtAddr at, std::uint64_t bytes) {
 
 host::Kernel& Host::kernel() { return machine_->kernel; }
 host::Ram& Host::ram() { return machine_->ram; }
+host::DmaDomain& Host::dma() { return machine_->dma; }
 host::Iotlb& Host::iotlb() { return machine_->iotlb; }
 host::RootPort& Host::port() { return machine_->port; }
 trace::Tracer& Host::tracer() { return machine_->tracer; }

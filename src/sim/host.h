@@ -13,6 +13,7 @@
 
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
+#include "host/dma_domain.h"
 #include "host/kernel.h"
 #include "link/sim_link.h"
 
@@ -24,6 +25,7 @@ struct HostSettings {
   unsigned fragmentation = 0;  // percent: how scattered free frames are
   host::HostCosts costs;       // zeros: free
   bool scatter = true;
+  host::IommuMode iommu = host::IommuMode::TranslateStrict;
   std::uint16_t number = 0;
   std::uint32_t mtu = 4096;  // the largest path MTU
   std::uint64_t memlock_limit = UINT64_MAX;
@@ -67,6 +69,7 @@ class Host {
 
   host::Ram& ram();
   host::Iommu& iommu();
+  host::DmaDomain& dma();
   host::Iotlb& iotlb();
   host::RootPort& port();
   host::Pins& pins();

@@ -17,7 +17,7 @@ std::vector<std::string> setting_of(const Transfer& transfer) {
   std::vector<std::string> lines;
   for (const TransferEnd* const end : {&transfer.client, &transfer.server})
     lines.push_back(fmt::format(
-        "{}: {} of memory, one NIC (01:00.0) on PCIe Gen3 x8, 100 Gb/s Ethernet, queue pair {}",
+        "{}: {} of RAM, NIC 01:00.0 on PCIe Gen3 x8, 100 Gb/s, queue pair {}",
         end == &transfer.client ? "client" : "server", trace::bytes_text(end->host->ram().size()),
         trace::hex(end->connection->qp->qpn().value)));
   return lines;
@@ -59,7 +59,7 @@ Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   if (transfer.prepare(Transfer::all_rights())) transfer.post_and_finish();
   Story story;
   story.headline =
-      fmt::format("The journey of {} by {}, from one server's memory to another's (seed {})",
+      fmt::format("{} from one server's memory to another's by {} (seed {})",
                   trace::counted(settings.bytes, "byte"),
                   kOperations[static_cast<std::size_t>(settings.operation)], settings.seed);
   story.setting = setting_of(transfer);

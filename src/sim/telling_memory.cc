@@ -18,7 +18,8 @@ using trace::hex;
 
 namespace {
 
-constexpr std::size_t kPagesShown = 3;
+constexpr std::size_t kPagesShown = 3;  // and fewer the second time
+constexpr std::size_t kPagesShownAgain = 1;
 constexpr std::size_t kEventsShown = 12;
 
 std::string name_of(const Transfer& transfer, const TransferEnd& end) {
@@ -67,16 +68,19 @@ std::string move_text(host::MoveAnswer answer) {
     case host::MoveAnswer::Done:
       return "done";
     case host::MoveAnswer::Pinned:
-      return "refused: a device has the frame";
+      return "refused, pinned";
     case host::MoveAnswer::NotThere:
       return "nothing is there";
     case host::MoveAnswer::NoRoom:
       return "no room";
     case host::MoveAnswer::NotMovable:
-      return "huge pages are not swapped";
+      return "not done with huge pages";
   }
   return "";
 }
+
+// The server's side is told second, and shorter.
+bool is_again(const Transfer& transfer, const TransferEnd& end) { return &end == &transfer.server; }
 
 std::vector<pcie::Span> frames_of(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
@@ -95,20 +99,20 @@ Step tell_application(const Transfer& transfer, const TransferEnd& end) {
   switch (s.operation) {
     case Operation::Write:
       step.told = fmt::format(
-          "A program has {} that belong into the memory of a program on another machine. It will"
-          " write them there itself: the other program need not do anything (RDMA WRITE).",
+          "{} here belong into the memory of a program on another machine, which need not do"
+          " anything for that: RDMA WRITE.",
           bytes);
       break;
     case Operation::Read:
       step.told = fmt::format(
-          "A program wants {} that lie in the memory of a program on another machine. It will"
-          " fetch them itself: the other program need not do anything (RDMA READ).",
+          "{} in the memory of a program on another machine are wanted here; that program need not"
+          " do anything for that: RDMA READ.",
           bytes);
       break;
     case Operation::Send:
       step.told = fmt::format(
-          "A program has {} for a program on another machine, which has said where it wants what"
-          " comes next (SEND and RECEIVE).",
+          "{} are for a program on another machine, which has said where it wants what comes next:"
+          " SEND and RECEIVE.",
           bytes);
       break;
   }
@@ -122,27 +126,31 @@ Step tell_application(const Transfer& transfer, const TransferEnd& end) {
 Step tell_allocation(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Allocate memory");
-  const host::Region* const region = end.host->kernel().program(end.pid).region_at(end.start);
   const std::uint64_t faults = end.allocated.count(end.number(), EventKind::PageFault);
-  step.told = fmt::format("It asks its kernel for {}. The kernel promises {} of {}, and {}.",
-                          bytes_text(s.bytes), counted(pages_of(transfer), "page"),
-                          bytes_text(s.page_bytes),
-                          faults == 0 ? "puts nothing behind them yet" : "fills them at once");
-  if (region != nullptr)
-    step.facts = {
-        {"addresses", fmt::format("{} to {}", hex(align_down(end.start, s.page_bytes).value),
-                                  hex(region->end - 1))}};
+  const std::string pages = counted(pages_of(transfer), "page") + " of " + bytes_text(s.page_bytes);
+  const std::string first = hex(align_down(end.start, s.page_bytes).value);
+  step.told =
+      is_again(transfer, end)
+          ? fmt::format("{}, from {} on.", pages, first)
+          : fmt::format(
+                "It asks its kernel for {} and is promised {}, from {} on. {} behind them"
+                " yet.",
+                bytes_text(s.bytes), pages, first, faults == 0 ? "Nothing is" : "Memory is");
+  if (const host::Region* const region = end.host->kernel().program(end.pid).region_at(end.start))
+    step.details = {fmt::format("region {} to {}", first, hex(region->end - 1))};
   return step;
 }
 
 Step tell_virtual_address(const Transfer& transfer, const TransferEnd& end) {
-  const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Virtual address");
-  step.told = fmt::format(
-      "The buffer begins at {}: a number that means something to this program alone. The"
-      " processor reads it as indexes into tables, and an offset.",
-      hex(end.start.value));
-  step.facts = {{"read as", indexes_text(end.start, s.page_bytes)}};
+  step.told =
+      is_again(transfer, end)
+          ? fmt::format("To the server's program the buffer begins at {}:", hex(end.start.value))
+          : fmt::format(
+                "The buffer begins at {}, a number with a meaning to this program alone. Its"
+                " processor takes it apart:",
+                hex(end.start.value));
+  step.facts = {{"indexes", indexes_text(end.start, transfer.settings().page_bytes)}};
   return step;
 }
 
@@ -150,70 +158,63 @@ Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "MMU");
   const Heard::Kind& faults = end.touched.of(end.number(), EventKind::PageFault);
   const host::PageWalk walk = end.host->kernel().walk(end.pid, end.start);
-  if (faults.count != 0)
-    step.told = fmt::format(
-        "The program's first touch of each page is a page fault ({} in all): the kernel finds a"
-        " frame of memory, fills it with zeros, and notes it in the table. From then on the MMU"
-        " finds the way by itself: {}, and the TLB remembers where they led.",
-        grouped(faults.count), counted(walk.steps_made, "table entry"));
+  if (faults.count == 0)
+    step.told = "The pages were there already, and the MMU finds them without a page fault:";
+  else if (is_again(transfer, end))
+    step.told = fmt::format("{} when the program first touched them; since then the way is:",
+                            counted(faults.count, "page fault"));
   else
-    step.told = "The pages were there already; the MMU finds them without a page fault.";
-  if (!faults.first.empty())
-    step.facts.push_back(
-        {"first fault", fmt::format("at {}, error code {:#x} (user, {})",
-                                    hex(faults.first[0].fields[0]), faults.first[0].fields[1],
-                                    (faults.first[0].fields[1] & 2) != 0 ? "write, not present"
-                                                                         : "read, not present")});
-  std::string way;
+    step.told = fmt::format(
+        "The first touch of each page is a page fault ({} in all): the kernel finds a frame of"
+        " RAM, zeroes it and enters it in the table. Now the MMU finds the way by itself:",
+        grouped(faults.count));
+  std::string way = hex(end.host->kernel().program(end.pid).table.root().value);
   for (unsigned i = 0; i < walk.steps_made; ++i)
-    way += fmt::format("{}{}", i == 0 ? "" : " > ",
-                       hex(host::pte::address(walk.steps[i].value).value));
-  step.facts.push_back(
-      {"the walk",
-       fmt::format("{} > {}", hex(end.host->kernel().program(end.pid).table.root().value), way)});
+    way += " > " + hex(host::pte::address(walk.steps[i].value).value);
+  step.facts.push_back({"table walk", way});
   for (unsigned i = 0; i < walk.steps_made; ++i)
     step.details.push_back(fmt::format("level {}: entry at physical {} holds {:#018x}",
                                        walk.steps[i].level, hex(walk.steps[i].entry_at.value),
                                        walk.steps[i].value));
+  if (!faults.first.empty())
+    step.details.push_back(
+        fmt::format("error code {:#x} of the first fault: {}{}{}", faults.first[0].fields[1],
+                    (faults.first[0].fields[1] & 1) != 0 ? "protection" : "not present",
+                    (faults.first[0].fields[1] & 2) != 0 ? ", write" : ", read",
+                    (faults.first[0].fields[1] & 4) != 0 ? ", user" : ""));
   add_events(step, end.touched, end, EventKind::PageFault);
   add_events(step, end.touched, end, EventKind::MmuWalk);
   return step;
 }
 
 Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
-  const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Physical memory");
   const std::vector<pcie::Span> spans = frames_of(transfer, end);
   const std::uint64_t pages = pages_of(transfer);
-  if (spans.size() == 1)
-    step.told =
-        fmt::format("Behind the {} lies one stretch of physical memory.", counted(pages, "page"));
-  else
-    step.told = fmt::format(
-        "{} that follow each other for the program lie in {} different places of physical memory;"
-        " what is next to them belongs to others.",
-        counted(pages, "page"), grouped(spans.size()));
+  step.told =
+      spans.size() == 1
+          ? fmt::format("{} {} one piece of RAM:", counted(pages, "page"),
+                        pages == 1 ? "is" : "are")
+          : fmt::format("{} in a row for the program {} {} pieces of RAM, anywhere:",
+                        counted(pages, "page"), pages == 1 ? "is" : "are", grouped(spans.size()));
   const host::Kernel& kernel = end.host->kernel();
+  const std::size_t shown = is_again(transfer, end) ? kPagesShownAgain : kPagesShown;
   VirtAddr page = align_down(end.start, kPage4K);
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const std::string line = fmt::format("{} is at {} ({})", hex(page.value),
-                                         hex(spans[i].start.value), bytes_text(spans[i].bytes));
-    const std::string next =
-        "; behind it: " + kernel.owner_text(advance(spans[i].start, spans[i].bytes));
-    if (i < kPagesShown)
-      step.facts.push_back({i == 0 ? "frames" : "", i == 0 ? line + next : line});
-    else if (i < kPagesShown + kEventsShown)
-      step.details.push_back(line);
+  for (std::size_t i = 0; i < std::min(spans.size(), shown + kEventsShown); ++i) {
+    const PhysAddr behind = advance(spans[i].start, spans[i].bytes);
+    const std::string line = fmt::format("{} > {}, {}", hex(page.value), hex(spans[i].start.value),
+                                         bytes_text(spans[i].bytes));
+    if (i < shown) step.facts.push_back({i == 0 ? "frames" : "", line});
+    step.details.push_back(line + "; behind it: " + kernel.owner_text(behind));
     page = advance(page, spans[i].bytes);
   }
-  if (spans.size() > kPagesShown)
-    step.facts.push_back({"", fmt::format("... and {} more", grouped(spans.size() - kPagesShown))});
-  if (end.host->kernel().frames().used(host::FrameUse::Program) != 0)
-    step.details.push_back(fmt::format(
-        "frames of 4 KiB: {} of programs, {} of page tables, {} free; fragmentation {}%",
-        grouped(kernel.frames().used(host::FrameUse::Program)),
-        grouped(kernel.frames().used(host::FrameUse::PageTable)),
-        grouped(kernel.frames().free_frames()), s.fragmentation));
+  if (spans.size() > shown && !step.facts.empty())
+    step.facts.back().value += fmt::format(", and {} more", grouped(spans.size() - shown));
+  step.details.push_back(
+      fmt::format("frames of 4 KiB: {} of programs, {} of page tables, {} free; fragmentation {}%",
+                  grouped(kernel.frames().used(host::FrameUse::Program)),
+                  grouped(kernel.frames().used(host::FrameUse::PageTable)),
+                  grouped(kernel.frames().free_frames()), transfer.settings().fragmentation));
   return step;
 }
 
@@ -226,18 +227,21 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
     return step;
   }
   const nic::KeyRecord& record = end.host->tables().keys[end.key.index()];
-  std::string rights = "local read";
-  if ((record.access & 1) != 0) rights += ", local write";
+  std::string rights = "read";
+  if ((record.access & 1) != 0) rights += ", write";
   if ((record.access & 4) != 0) rights += ", remote read";
   if ((record.access & 2) != 0) rights += ", remote write";
   step.told =
-      "The program hands the buffer to its NIC: one call into the kernel (ibv_reg_mr), the only"
-      " one of this story. The NIC's table gets an entry, and the program a key that names it.";
+      is_again(transfer, end)
+          ? "Long before, the server's program had registered its buffer, and told the client where"
+            " it is and the key:"
+          : "One call into the kernel hands the buffer to the NIC (ibv_reg_mr); no other is needed"
+            " in this story. The NIC's table has an entry now, and the program the key to it:";
   step.facts = {
-      {"key", fmt::format("{}: entry {}, variant {:#x}; protection domain {}", hex(end.key.value),
-                          end.key.index(), record.variant, record.pd)},
-      {"entry",
-       fmt::format("{} bytes from {}; {}", grouped(record.bytes), hex(record.start), rights)}};
+      {"key " + hex(end.key.value),
+       fmt::format("{} from {}; {}", counted(record.bytes, "byte"), hex(record.start), rights)}};
+  step.details.push_back(fmt::format("entry {}, variant {:#x}, protection domain {}",
+                                     end.key.index(), record.variant, record.pd));
   add_events(step, end.registered, end, EventKind::Register);
   return step;
 }
@@ -245,18 +249,18 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
 Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Pin");
   const Heard::Kind& pins = end.registered.of(end.number(), EventKind::Pin);
-  const std::uint64_t kept = end.moved.count(end.number(), EventKind::FrameKept);
-  step.told = fmt::format(
-      "The device will use these frames at times of its own choosing, so the kernel pins them: {}"
-      " stay where they are. {}",
-      counted(pins.sums[1], "page"),
-      kept != 0 ? "The kernel has tried to move one all the same:"
-                : "The kernel has tried to move one:");
-  step.facts = {{"move it elsewhere", move_text(end.attempts.migrate)},
-                {"swap it out", move_text(end.attempts.swap_out)},
-                {"compact memory", fmt::format("{} moved, {} kept their place",
-                                               grouped(end.attempts.compaction.moved),
-                                               grouped(end.attempts.compaction.kept))}};
+  const std::string pages = counted(pins.sums[1], "page");
+  step.told = is_again(transfer, end)
+                  ? fmt::format("{} pinned here too. What the kernel tried with the first:", pages)
+                  : fmt::format(
+                        "The device will look for the frames where they are now, so they must"
+                        " stay: {} pinned. What the kernel tried with the first of them:",
+                        pages);
+  step.facts = {
+      {"attempts",
+       fmt::format("migrate: {}; swap out: {}; compact: {} moved, {} kept",
+                   move_text(end.attempts.migrate), move_text(end.attempts.swap_out),
+                   grouped(end.attempts.compaction.moved), grouped(end.attempts.compaction.kept))}};
   step.details.push_back(
       fmt::format("pinned on this host: {}", counted(end.host->pins().pages_held(), "page")));
   add_events(step, end.registered, end, EventKind::Pin);

@@ -39,7 +39,7 @@ void add_heard(Step& step, const Transfer& transfer, const TransferEnd& end, Eve
                                        trace::kEvents[static_cast<std::size_t>(kind)].name));
 }
 
-std::string tlp_text(const Event& event) {
+std::string tlp_line(const Event& event) {
   constexpr std::array<std::string_view, 3> kNames = {"MRd ", "MWr ", "CplD"};
   const std::uint64_t kind = event.fields[0];
   return fmt::format("{} {} {} bytes", kind < kNames.size() ? kNames[kind] : "?",
@@ -56,85 +56,77 @@ std::string packet_line(const Event& event) {
 
 Step tell_iommu(const Transfer& transfer, const TransferEnd& end) {
   Step step = transfer_step(transfer, end, "IOMMU");
-  const Range<BusSpace> bus = transfer.on_bus(end);
+  const bool again = &end == &transfer.server;
   const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
-  if (maps.count == 0) {
-    step.told =
-        "Nothing stands between the device and memory here: the addresses that it uses are those"
-        " of the frames themselves, and it could reach any.";
-    step.facts = {{"the device sees", fmt::format("the first frame at {}", hex(bus.start.value))}};
+  if (end.bus_pages.empty()) {
+    step.told = "Nothing was mapped for the device.";
     return step;
   }
-  step.told = fmt::format(
-      "The device gets addresses of its own, bus addresses, and the IOMMU a table that leads from"
-      " them to the frames: {}. Whatever is not in it, the device cannot reach.",
-      counted(maps.sums[3], "leaf entry"));
-  step.facts = {
-      {"on the bus", fmt::format("{} bytes from {}", grouped(bus.length), hex(bus.start.value))}};
-  for (std::size_t i = 0; i < std::min(maps.first.size(), kShown); ++i)
-    step.facts.push_back(
-        {i == 0 ? "leads to" : "",
-         fmt::format("{} > {} ({}, pages of {})", hex(maps.first[i].fields[0]),
-                     hex(maps.first[i].fields[1]),
-                     (maps.first[i].fields[4] & 2) != 0 ? "read and write" : "read only",
-                     bytes_text(maps.first[i].fields[2]))});
+  if (maps.count == 0) {
+    step.told = again ? "Nothing stands between this device and memory either."
+                      : "Nothing stands between the device and memory here: it uses the addresses"
+                        " of the frames themselves, and could reach any other.";
+    step.facts = {{"bus address", hex(end.bus_pages.front()) + ", that of the first frame"}};
+    return step;
+  }
   const auto hits = transfer.counted(end, Counter::IotlbHits);
   const auto misses = transfer.counted(end, Counter::IotlbMisses);
-  step.details.push_back(fmt::format("during the transfer: {} found in the IOTLB, {} walked",
-                                     grouped(hits), grouped(misses)));
-  add_heard(step, transfer, end, EventKind::IotlbMiss);
-  for (std::size_t i = kShown; i < std::min(maps.first.size(), kInFull); ++i)
+  step.told =
+      again ? fmt::format(
+                  "A table of the same kind: {}. In all, the IOTLB knew {} of its answers,"
+                  " and {} were looked up.",
+                  counted(maps.sums[3], "leaf entry"), grouped(hits), grouped(misses))
+            : "The device gets addresses of its own, and the IOMMU a table that leads from them to"
+              " the frames. What is not in it, the device cannot reach:";
+  const std::size_t shown = again ? 1 : kShown;
+  for (std::size_t i = 0; i < std::min(maps.first.size(), shown); ++i)
+    step.facts.push_back(
+        {i == 0 ? "bus address" : "",
+         fmt::format("{} > {}, {}", hex(maps.first[i].fields[0]), hex(maps.first[i].fields[1]),
+                     (maps.first[i].fields[4] & 2) != 0 ? "read and write" : "read only")});
+  if (maps.count > shown)
+    step.facts.back().value += fmt::format(", and {} more", grouped(maps.count - shown));
+  step.details.push_back(fmt::format("{} in {} of 4 KiB", counted(maps.sums[3], "leaf entry"),
+                                     counted(end.host->iommu().table_frames(), "table")));
+  for (std::size_t i = 0; i < std::min(maps.first.size(), kInFull); ++i)
     step.details.push_back(trace::event_text(maps.first[i]));
+  add_heard(step, transfer, end, EventKind::IotlbMiss);
+  add_heard(step, transfer, end, EventKind::IotlbHit);
+  add_heard(step, transfer, end, EventKind::IommuFault);
   return step;
 }
 
-namespace {
-
-// At the client: the request is read from its ring, and checked.
-void tell_request(const Transfer& transfer, const TransferEnd& end, Step& step) {
-  const Heard& heard = transfer.heard();
-  const Heard::Kind& fetches = heard.of(end.number(), EventKind::WqeFetch);
-  const Heard::Kind& doorbells = heard.of(end.number(), EventKind::Doorbell);
-  step.told =
-      "The program writes a request of 64 bytes into a ring in its own memory and rings the"
-      " doorbell: one store to a register of the NIC. No kernel is asked. The NIC fetches the"
-      " request by DMA, checks its key and turns it into pieces of memory.";
-  if (!doorbells.first.empty())
-    step.facts.push_back(
-        {"doorbell", fmt::format("queue pair {}: {} posted", hex(doorbells.first[0].object),
-                                 counted(doorbells.first[0].fields[1], "request"))});
-  if (!fetches.first.empty())
-    step.facts.push_back(
-        {"request", fmt::format("{} bytes from the ring at bus {}", fetches.first[0].fields[3],
-                                hex(fetches.first[0].fields[2]))});
-}
-
-}  // namespace
-
 Step tell_nic(const Transfer& transfer, const TransferEnd& end) {
   Step step = transfer_step(transfer, end, "NIC DMA engine");
-  const bool is_client = &end == &transfer.client;
-  const Heard::Kind& checks = transfer.heard().of(end.number(), EventKind::KeyCheck);
-  if (is_client)
-    tell_request(transfer, end, step);
-  else
+  const Heard& heard = transfer.heard();
+  const Heard::Kind& checks = heard.of(end.number(), EventKind::KeyCheck);
+  const Heard::Kind& fetches = heard.of(end.number(), EventKind::WqeFetch);
+  if (&end == &transfer.client) {
+    step.told =
+        "The program writes a request into a ring in its own memory, and one store rings the"
+        " doorbell; no kernel is asked. The NIC fetches the request and checks its key:";
+    if (!fetches.first.empty())
+      step.facts.push_back(
+          {"request", fmt::format("{} bytes from the ring at bus address {}",
+                                  fetches.first[0].fields[3], hex(fetches.first[0].fields[2]))});
+  } else {
     step.told = fmt::format(
-        "The NIC looks the key of the request up in its own table, and compares every byte's"
-        " address with what was registered ({}). Only then it touches memory; the program and its"
-        " kernel notice nothing.",
+        "It compares every byte's address with what was registered under the key ({}), and only"
+        " then touches memory. Program and kernel notice nothing.",
         counted(checks.count, "check"));
+  }
   if (!checks.first.empty())
     step.facts.push_back(
-        {"key check",
-         fmt::format("key {}, {} bytes at {}: allowed", hex(checks.first[0].object),
-                     grouped(checks.first[0].fields[1]), hex(checks.first[0].fields[0]))});
+        {"key " + hex(checks.first[0].object),
+         fmt::format("{} at {}: allowed", counted(checks.first[0].fields[1], "byte"),
+                     hex(checks.first[0].fields[0]))});
   const bool reads = &end == &transfer.source();
   const auto payload =
       transfer.payload_accesses(end, reads ? EventKind::DmaRead : EventKind::DmaWrite);
   if (!payload.empty())
     step.facts.push_back(
-        {"scatter-gather",
-         fmt::format("{} bytes at bus {} are {} of memory", grouped(payload[0].fields[1]),
+        {reads ? "gathered" : "scattered",
+         fmt::format("{} at bus address {} are {} of RAM", counted(payload[0].fields[1], "byte"),
                      hex(payload[0].fields[0]), counted(payload[0].fields[2], "piece"))});
   add_heard(step, transfer, end, EventKind::Doorbell);
   add_heard(step, transfer, end, EventKind::WqeFetch);
@@ -150,25 +142,20 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
   const auto writes = transfer.counted(end, Counter::TlpMemoryWrites);
   if (&end == &transfer.source())
     step.told = fmt::format(
-        "The NIC is a bus master: it asks memory by itself. {} went up, {} with the bytes came"
-        " back; no processor touched them.",
-        counted(reads, "read request"), counted(completions, "completion"));
+        "The NIC is a bus master and asks memory by itself: {} go up, {} bring the bytes. No"
+        " processor touches them.",
+        counted(reads, "read"), counted(completions, "completion"));
   else
-    step.told = fmt::format(
-        "The bytes go up as {}: posted, so nobody answers. Each is cut where the bus wants it: at"
-        " most 256 bytes, never across 4 KiB.",
-        counted(writes, "memory write"));
-  const Heard::Kind& tlps = transfer.heard().of(end.number(), EventKind::Tlp);
-  const Range<BusSpace> buffer = transfer.on_bus(end);
+    step.told =
+        fmt::format("{} carry the bytes up: at most 256 each, never across 4 KiB; nobody answers.",
+                    counted(writes, "posted write"));
+  const std::size_t shown_at_most = &end == &transfer.source() ? 2 : 1;
   std::size_t shown = 0;
-  for (const Event& event : tlps.first) {
-    if (!buffer.contains({event.fields[1]}, event.fields[2])) continue;
-    const std::string line = tlp_text(event);
-    if (shown < kShown)
-      step.facts.push_back({shown == 0 ? "first packets" : "", line});
-    else if (shown < kShown + kInFull)
-      step.details.push_back(line);
-    ++shown;
+  for (const Event& event : transfer.heard().of(end.number(), EventKind::Tlp).first) {
+    if (!Transfer::is_payload(end, {event.fields[1]})) continue;
+    const std::string line = tlp_line(event);
+    if (shown++ < shown_at_most) step.facts.push_back({shown == 1 ? "TLPs" : "", line});
+    if (shown <= kInFull) step.details.push_back(line);
   }
   step.details.push_back(fmt::format("in all: {}, {}, {}", counted(reads, "memory read"),
                                      counted(writes, "memory write"),
@@ -183,30 +170,28 @@ Step tell_ethernet(const Transfer& transfer, const TransferEnd& end) {
   const Heard::Kind& packets = transfer.heard().of(end.number(), kind);
   if (sends)
     step.told = fmt::format(
-        "The bytes leave as {} (RoCEv2: Ethernet, IP, UDP port 4791, InfiniBand headers), each with"
-        " a number that tells its place, and a checksum over all that must not change (ICRC).",
+        "{} (RoCEv2: Ethernet, IP, UDP port 4791, InfiniBand), each with its number and a checksum"
+        " (ICRC):",
         counted(packets.count, "packet"));
   else
     step.told = fmt::format(
-        "{} arrive. The NIC checks the checksum of each, that it comes from its peer, and that its"
-        " number is the next one; a gap would be asked for again.",
+        "{} arrive, with the right checksum, from the right peer, each with the next number.",
         counted(packets.count, "packet"));
+  const std::size_t shown_at_most = sends ? kShown : 0;
   std::size_t shown = 0;
   for (const Event& event : packets.first) {
-    if (shown < kShown)
-      step.facts.push_back({shown == 0 ? (sends ? "sent" : "received") : "", packet_line(event)});
-    else if (shown < kShown + kInFull)
-      step.details.push_back(packet_line(event));
-    ++shown;
+    if (shown++ < shown_at_most)
+      step.facts.push_back({shown == 1 ? "sent" : "", packet_line(event)});
+    if (shown <= kInFull) step.details.push_back(packet_line(event));
   }
-  if (packets.count > kShown)
-    step.facts.push_back({"", fmt::format("... and {} more", grouped(packets.count - kShown))});
-  const auto retransmits = transfer.counted(end, Counter::Retransmits);
-  step.details.push_back(
-      fmt::format("{} bytes on the wire, {} sent again",
-                  grouped(transfer.counted(
-                      end, sends ? Counter::PacketBytesSent : Counter::PacketBytesReceived)),
-                  counted(retransmits, "packet")));
+  if (sends && packets.count > shown_at_most && !step.facts.empty())
+    step.facts.back().value += fmt::format(", and {} more", grouped(packets.count - shown_at_most));
+  step.details.push_back(fmt::format(
+      "{} on the wire, {} sent again",
+      counted(
+          transfer.counted(end, sends ? Counter::PacketBytesSent : Counter::PacketBytesReceived),
+          "byte"),
+      counted(transfer.counted(end, Counter::Retransmits), "packet")));
   return step;
 }
 
@@ -222,24 +207,32 @@ Step tell_arrival(const Transfer& transfer) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 8); ++i)
     text += fmt::format("{:02x} ", std::to_integer<unsigned>(found[i]));
-  const bool right = transfer.moved_all();
-  if (transfer.settings().operation == Operation::Send)
-    step.told = fmt::format(
-        "The server's program finds a completion in its queue: {} have arrived in the buffer that"
-        " it had posted. The client's program finds one too: its own memory is its again.",
-        counted(transfer.settings().bytes, "byte"));
-  else
-    step.told = fmt::format(
-        "The client's program finds a completion in its queue, written there by its NIC: {}. The"
-        " server's program was not asked, not woken, and {}.",
-        success ? "success" : "an error",
-        transfer.settings().operation == Operation::Write ? "has the bytes where it looks for them"
-                                                          : "has its bytes still");
-  step.facts = {{"in memory now", text + (found.size() > 8 ? "..." : "")},
-                {"compared", right ? fmt::format("all {} are those that were sent",
-                                                 counted(found.size(), "byte"))
-                                   : "the bytes are NOT those that were sent"},
-                {"it took", trace::time_text(transfer.took())}};
+  const std::string outcome = success ? "success" : "an error";
+  switch (transfer.settings().operation) {
+    case Operation::Send:
+      step.told = fmt::format(
+          "Both programs find a completion in their queues, written there by their NICs: {}.",
+          outcome);
+      break;
+    case Operation::Write:
+      step.told = fmt::format(
+          "The client finds a completion in its queue, written there by its NIC: {}. The server's"
+          " program was not asked and not woken, and has the bytes.",
+          outcome);
+      break;
+    case Operation::Read:
+      step.told = fmt::format(
+          "The client finds a completion in its queue, written there by its NIC: {}. The server's"
+          " program was not asked and not woken; it has its bytes still.",
+          outcome);
+      break;
+  }
+  step.facts = {
+      {"in memory", fmt::format("{}{}; {}", text, found.size() > 8 ? "..." : "",
+                                transfer.moved_all() ? fmt::format("all {} as they were sent",
+                                                                   counted(found.size(), "byte"))
+                                                     : "NOT what was sent")},
+      {"it took", trace::time_text(transfer.took())}};
   step.refused = !success;
   add_heard(step, transfer, transfer.client, EventKind::Cqe);
   add_heard(step, transfer, transfer.server, EventKind::Cqe);

@@ -12,7 +12,7 @@ using driver::Access;
 using driver::AccessFlags;
 using transport::WorkOpcode;
 
-constexpr std::uint64_t kSmallestRam = std::uint64_t{64} << 20;
+constexpr std::uint64_t kSmallestMachine = std::uint64_t{64} << 20;
 constexpr std::uint64_t kRamBeside = std::uint64_t{32} << 20;  // besides the buffer
 constexpr std::uint64_t kNeighbourBytes = 16 * kPage4K;
 constexpr Duration kPatience = seconds(30);
@@ -24,7 +24,7 @@ std::uint64_t ram_for(const JourneySettings& s) {
   const std::uint64_t buffer = pages * s.page_bytes;
   // A huge page has to find an aligned place.
   const std::uint64_t ram = buffer + buffer / 4 + 2 * s.page_bytes + kRamBeside;
-  return std::max(kSmallestRam, (ram + kPage2M - 1) / kPage2M * kPage2M);
+  return std::max(kSmallestMachine, (ram + kPage2M - 1) / kPage2M * kPage2M);
 }
 
 WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
@@ -36,9 +36,37 @@ WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   world.host.ram_bytes = ram_for(s);
   world.host.fragmentation = s.fragmentation;
   world.host.scatter = false;
+  switch (s.iommu) {
+    case IommuChoice::On:
+      world.host.iommu = host::IommuMode::TranslateStrict;
+      break;
+    case IommuChoice::Deferred:
+      world.host.iommu = host::IommuMode::TranslateDeferred;
+      break;
+    case IommuChoice::PassThrough:
+      world.host.iommu = host::IommuMode::PassThrough;
+      break;
+    case IommuChoice::Off:
+      world.host.iommu = host::IommuMode::Off;
+      break;
+  }
   world.record = true;
   if (tweak != nullptr) tweak(world.host);
   return world;
+}
+
+// As the NIC's own table has it.
+std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
+  const nic::Tables tables = host.tables();
+  const nic::KeyRecord& record = tables.keys[key.index()];
+  const std::uint64_t count =
+      pages_touched(Range<WireSpace>{{record.start}, record.bytes}, kPage4K);
+  std::vector<std::uint64_t> pages(count);
+  for (std::uint64_t i = 0; i < count; ++i)
+    pages[i] = record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages)
+                   ? tables.translations[record.first_page + i]
+                   : align_down(BusAddr{record.bus}, kPage4K).value + i * kPage4K;
+  return pages;
 }
 
 WorkOpcode opcode_of(Operation operation) {
@@ -119,10 +147,12 @@ bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32
   const auto region =
       end.host->engine().register_memory(pd == 0 ? end.connection->pd : pd, end.start,
                                          settings_.bytes, {end.start.value}, access, world_->now());
-  if (region)
+  if (region) {
     end.key = region->key;
-  else
+    end.bus_pages = pages_on_bus(*end.host, end.key);
+  } else {
     end.refused = region.error();
+  }
   end.registered = witness_->take();
   return static_cast<bool>(region);
 }
@@ -243,19 +273,15 @@ trace::Reason Transfer::cause_at(const TransferEnd& end) const {
   return {};
 }
 
-Range<BusSpace> Transfer::on_bus(const TransferEnd& end) const {
-  const Heard::Kind& heard = end.registered.of(end.number(), trace::EventKind::Register);
-  if (heard.first.empty()) return {};
-  const std::uint64_t pages = pages_touched(Range<VirtSpace>{end.start, settings_.bytes}, kPage4K);
-  return {{heard.first[0].fields[3]}, pages * kPage4K};
+bool Transfer::is_payload(const TransferEnd& end, BusAddr at) {
+  return std::ranges::find(end.bus_pages, align_down(at, kPage4K).value) != end.bus_pages.end();
 }
 
 std::vector<trace::Event> Transfer::payload_accesses(const TransferEnd& end,
                                                      trace::EventKind kind) const {
-  const Range<BusSpace> buffer = on_bus(end);
   std::vector<trace::Event> found;
   for (const trace::Event& event : heard_.of(end.number(), kind).first)
-    if (buffer.contains({event.fields[0]}, event.fields[1])) found.push_back(event);
+    if (is_payload(end, {event.fields[0]})) found.push_back(event);
   return found;
 }
 

@@ -34,7 +34,8 @@ struct TransferEnd {
   VirtAddr start;
   wire::Key key;
   const Connection::End* connection{};
-  trace::Reason refused;  // why it could not be registered
+  std::vector<std::uint64_t> bus_pages;  // where its 4 KiB pages lie for the device, in order
+  trace::Reason refused;                 // why it could not be registered
   MoveAttempts attempts;
   std::vector<std::byte> before;  // what the program put there last
   // What was heard at each stage, on this host.
@@ -100,9 +101,9 @@ class Transfer {
   // The first one of that side; None if it refused nothing.
   trace::Reason cause_at(const TransferEnd& end) const;
 
-  // Where the registered buffer lies for the device; empty if it is not registered.
-  Range<BusSpace> on_bus(const TransferEnd& end) const;
-  // The first accesses of a kind (DmaRead, DmaWrite) that went to the buffer, not to a ring.
+  // Whether an access of the device was to the registered buffer, not to a ring.
+  static bool is_payload(const TransferEnd& end, BusAddr at);
+  // The first accesses of a kind (DmaRead, DmaWrite) that were.
   std::vector<trace::Event> payload_accesses(const TransferEnd& end, trace::EventKind kind) const;
 
   // Something to be done when that many packets have reached the server, or any time later.

@@ -218,7 +218,7 @@ void play_bus_master_off(Transfer& t, Account& account) {
 
 void play_not_mapped(Transfer& t, Account& account) {
   t.prepare(Transfer::all_rights());
-  const BusAddr page = t.on_bus(t.server).start;
+  const BusAddr page{t.server.bus_pages.front()};
   t.server.host->iommu().unmap(page, kPage4K, t.world().now());
   t.server.host->port().invalidate({page, kPage4K});
   t.post_and_finish();

@@ -55,6 +55,9 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CpuCopyBytes, "cpu_copy_bytes", "bytes copied by the CPU that hardware would copy too"},
     {Wakeups, "wakeups", "times the service thread woke up"},
     {SendErrors, "send_errors", "packets that the host's network stack refused"},
+    {StaleTranslations, "stale_translations",
+     "accesses by a translation that is not valid any more"},
+    {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
 }};
 
 }  // namespace softhca::trace

@@ -66,6 +66,8 @@ enum class Counter : std::uint16_t {
   CpuCopyBytes,
   Wakeups,
   SendErrors,
+  StaleTranslations,
+  PeerAccesses,
   Count_,
 };
 

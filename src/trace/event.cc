@@ -14,7 +14,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {Unpin, "unpin", "", {"virtual", "pages", "backend", "", ""}},
       {IommuMap, "iommu_map", "", {"bus", "physical", "leaf_bytes", "leaves", "rights"}},
       {IommuUnmap, "iommu_unmap", "", {"bus", "bytes", "leaves", "", ""}},
-      {IotlbHit, "iotlb_hit", "", {"bus", "physical", "leaf_bytes", "", ""}},
+      {IotlbHit, "iotlb_hit", "", {"bus", "physical", "leaf_bytes", "in_device", ""}},
       {IotlbMiss, "iotlb_miss", "", {"bus", "physical", "leaf_bytes", "levels_read", ""}},
       {IommuFault, "iommu_fault", "", {"bus", "bytes", "write", "vtd_reason", "requester"}},
       {DmaRead, "dma_read", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},

@@ -30,6 +30,8 @@ enum class ReasonId : std::uint16_t {
   IommuNoWrite = 22,
   IommuBadAddress = 23,
   BusMasterOff = 24,
+  IommuNoContext = 25,
+  UnsupportedRequest = 26,
   // The frames behind the mapping.
   FrameGone = 30,
   FrameProtected = 31,
