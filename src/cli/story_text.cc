@@ -24,9 +24,10 @@ std::string heading(const std::string& left, const std::string& right, bool bad,
   std::string filling;
   for (std::size_t i = 0; i < gap; ++i) filling += look.terminal ? "\u2500" : " ";
   if (!look.terminal && right.empty()) filling.clear();
-  return toned(left, bad ? Tone::Bad : Tone::Strong, look) + " " +
-         toned(filling, Tone::Faint, look) + (right.empty() ? "" : " ") +
-         toned(right, Tone::Faint, look);
+  std::string line = toned(left, bad ? Tone::Bad : Tone::Strong, look);
+  if (!filling.empty()) line += " " + toned(filling, Tone::Faint, look);
+  if (!right.empty()) line += " " + toned(right, Tone::Faint, look);
+  return line;
 }
 
 std::string step_text(const sim::Step& step, std::size_t number, bool all, const Look& look) {

@@ -46,8 +46,6 @@ constexpr std::array<ConstantRow, kCount> kRows = {{
      "UCX's planning constant"},
     {Constant::RegisterPage, "CPU: registering a page that is there", nanoseconds(400),
      "Mooncake pull request 855: 500 GB, one thread"},
-    {Constant::DeregisterPage, "CPU: deregistering a page", nanoseconds(96),
-     "Mooncake pull request 855"},
     {Constant::TouchPage, "CPU: first touch of a page", nanoseconds(310),
      "Mooncake issue 848: what untouched pages add"},
 }};

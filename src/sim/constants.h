@@ -29,7 +29,6 @@ enum class Constant : std::uint8_t {
   SocketReceiveByte,
   RegisterFixed,
   RegisterPage,
-  DeregisterPage,
   TouchPage,
   Count_,
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/constants.h"
+#include "sim/sockets.h"
 #include "sim/telling.h"
 #include "sim/transfer.h"
 #include "sim/wrong.h"
@@ -66,10 +67,23 @@ Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   story.steps = steps_of(transfer);
   story.ledger = ledger_of(transfer);
   story.took = transfer.took();
-  story.journal_hash = transfer.world().journal_hash();
   story.came_out_right = transfer.completion() &&
                          transfer.completion()->status == transport::Status::Success &&
                          transfer.moved_all();
+  if (story.came_out_right && settings.sockets) {
+    transfer.clear_target();
+    const SocketResult sockets = SocketPath(transfer).move(milliseconds(2));
+    add_sockets(story.ledger, sockets);
+    story.has_sockets = true;
+    story.came_out_right = sockets.arrived;
+  }
+  if (story.came_out_right && settings.compare != 0)
+    story.ways = compare_ways(transfer, settings.compare);
+  if (story.has_sockets || !story.ways.empty())
+    for (const ConstantRow& row : constants())
+      story.citations.push_back(
+          {std::string(row.name), trace::time_text(row.cost), std::string(row.source)});
+  story.journal_hash = transfer.world().journal_hash();
   return story;
 }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "sim/constants.h"
 #include "sim/telling.h"
 #include "trace/words.h"
 
@@ -182,6 +183,9 @@ Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
                     (faults.first[0].fields[1] & 1) != 0 ? "protection" : "not present",
                     (faults.first[0].fields[1] & 2) != 0 ? ", write" : ", read",
                     (faults.first[0].fields[1] & 4) != 0 ? ", user" : ""));
+  step.details.push_back(fmt::format(
+      "priced, not measured: {} for the first touches",
+      trace::time_text(cost_of(Constant::TouchPage) * static_cast<std::int64_t>(faults.count))));
   add_events(step, end.touched, end, EventKind::PageFault);
   add_events(step, end.touched, end, EventKind::MmuWalk);
   return step;
@@ -240,6 +244,11 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
   step.facts = {
       {"key " + hex(end.key.value),
        fmt::format("{} from {}; {}", counted(record.bytes, "byte"), hex(record.start), rights)}};
+  step.details.push_back(
+      fmt::format("priced, not measured: {} of processor time",
+                  trace::time_text(cost_of(Constant::RegisterFixed) +
+                                   cost_of(Constant::RegisterPage) *
+                                       static_cast<std::int64_t>(end.bus_pages.size()))));
   step.details.push_back(fmt::format("entry {}, variant {:#x}, protection domain {}",
                                      end.key.index(), record.variant, record.pd));
   add_events(step, end.registered, end, EventKind::Register);

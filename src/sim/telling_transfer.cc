@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "sim/constants.h"
 #include "sim/telling.h"
 #include "trace/words.h"
 #include "wire/opcode.h"
@@ -240,7 +241,7 @@ Step tell_arrival(const Transfer& transfer) {
 }
 
 std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
-  constexpr std::array<std::pair<Counter, std::string_view>, 12> kRows = {{
+  constexpr std::array<std::pair<Counter, std::string_view>, 11> kRows = {{
       {Counter::CpuCopyBytes, "bytes copied by a CPU"},
       {Counter::DmaReadBytes, "bytes read by DMA"},
       {Counter::DmaWriteBytes, "bytes written by DMA"},
@@ -249,7 +250,6 @@ std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
       {Counter::TlpMemoryWrites, "PCIe: writes"},
       {Counter::IotlbHits, "IOTLB hits"},
       {Counter::IotlbMisses, "IOTLB misses"},
-      {Counter::Doorbells, "doorbells"},
       {Counter::KeyChecks, "key checks"},
       {Counter::PacketsSent, "packets sent"},
       {Counter::Interrupts, "interrupts"},
@@ -261,6 +261,19 @@ std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
                     .rdma = {transfer.counted(transfer.client, counter),
                              transfer.counted(transfer.server, counter)},
                     .sockets = {}});
+  // While the transfer lasts a program of RDMA calls no kernel; it polls.
+  rows.insert(rows.begin() + 1,
+              {.name = "system calls", .unit = "count", .rdma = {}, .sockets = {}});
+  const Duration server_busy =
+      transfer.request.operation == Operation::Send
+          ? cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion)
+          : Duration{};
+  const Duration client_busy = transfer.cpu_busy(transfer.took()) - server_busy;
+  rows.push_back({.name = "CPU busy",
+                  .unit = "ns",
+                  .rdma = {static_cast<std::uint64_t>(client_busy.nanoseconds()),
+                           static_cast<std::uint64_t>(server_busy.nanoseconds())},
+                  .sockets = {}});
   return rows;
 }
 

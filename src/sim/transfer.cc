@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "sim/constants.h"
 
 namespace softhca::sim {
 namespace {
@@ -187,7 +188,8 @@ bool Transfer::prepare(AccessFlags server_access) {
   request = {.remote_address = server.start.value,
              .rkey = server.key,
              .lkey = client.key,
-             .bytes = settings_.bytes};
+             .bytes = settings_.bytes,
+             .operation = settings_.operation};
   return true;
 }
 
@@ -199,13 +201,16 @@ void Transfer::post_and_finish() {
 void Transfer::post() {
   for (const TransferEnd* const end : {&client, &server}) {
     auto& before = counters_before_[end == &client ? 0 : 1];
+    before.clear();
     for (std::size_t i = 0; i < trace::kCounterCount; ++i)
       before.push_back(end->host->counter(static_cast<trace::Counter>(i)));
   }
   witness_->take();
+  completion_.reset();
+  server_completions_.clear();
   const auto length = static_cast<std::uint32_t>(request.bytes);
   ASSERT(request.bytes <= kLongestSegment);
-  if (settings_.operation == Operation::Send) {
+  if (request.operation == Operation::Send) {
     const driver::Sge sge{server.start.value, length, server.key.value};
     const auto posted = server.host->engine().post_receive(*server.connection->qp, {1, {&sge, 1}},
                                                            false, world_->now());
@@ -215,7 +220,7 @@ void Transfer::post() {
   posted_at_ = world_->now();
   const auto posted = client.host->engine().post_send(*client.connection->qp,
                                                       {.wr_id = 1,
-                                                       .opcode = opcode_of(settings_.operation),
+                                                       .opcode = opcode_of(request.operation),
                                                        .flags = driver::SendFlag::Signaled,
                                                        .sges = {&sge, 1},
                                                        .immediate = 0,
@@ -243,6 +248,20 @@ void Transfer::finish() {
   world_->run_until([] { return false; }, milliseconds(1));
   is_done();
   heard_ = witness_->take();
+}
+
+void Transfer::clear_target() {
+  TransferEnd& end = request.operation == Operation::Read ? client : server;
+  std::ranges::fill(end.before, std::byte{0});
+  end.host->store(end.start, end.before);
+}
+
+Duration Transfer::cpu_busy(Duration latency) const {
+  Duration busy =
+      cost_of(Constant::PostRequest) + std::max(latency, cost_of(Constant::PollCompletion));
+  if (request.operation == Operation::Send)
+    busy = busy + cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
+  return busy;
 }
 
 const TransferEnd& Transfer::source() const {

@@ -69,12 +69,16 @@ class Transfer {
   void post_and_finish();
   static driver::AccessFlags all_rights();
 
+  // The target's program overwrites its buffer, so that what comes can be told from what came.
+  void clear_target();
+
   // The request as it will be posted; whoever breaks things changes it before.
   struct Request {
     std::uint64_t remote_address{};
     wire::Key rkey;
     wire::Key lkey;
     std::uint64_t bytes{};
+    Operation operation{};
   } request;
 
   // What came of it.
@@ -83,6 +87,8 @@ class Transfer {
   const std::vector<driver::Completion>& server_completions() const { return server_completions_; }
   const Heard& heard() const { return heard_; }  // from the posting on, both hosts
   Duration took() const { return took_; }
+  // Of both hosts' processors for one transfer that takes so long. The client polls meanwhile.
+  Duration cpu_busy(Duration latency) const;
   // The bytes that should have moved are where they should be; nothing else of the buffers changed.
   bool moved_all() const;
   // What the target's program finds in its buffer now.

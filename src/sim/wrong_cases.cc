@@ -37,7 +37,8 @@ void play_not_registered(Transfer& t, Account& account) {
   t.request = {.remote_address = t.server.start.value,
                .rkey = t.server.key,
                .lkey = {t.client.key.value + 0x700},
-               .bytes = t.settings().bytes};
+               .bytes = t.settings().bytes,
+               .operation = t.settings().operation};
   t.post_and_finish();
   account.told =
       "The program skipped the registration and put a number of its own where the key belongs. Its"

@@ -34,6 +34,7 @@ std::string hex(std::uint64_t number) { return fmt::format("{:#x}", number); }
 
 std::string time_text(Duration time) {
   const auto ps = static_cast<double>(time.ps);
+  if (time < nanoseconds(1)) return fmt::format("{} ps", time.ps);
   if (time < microseconds(1)) return fmt::format("{:.0f} ns", ps / 1e3);
   if (time < milliseconds(1)) return fmt::format("{:.2f} us", ps / 1e6);
   return fmt::format("{:.2f} ms", ps / 1e9);

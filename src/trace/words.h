@@ -16,7 +16,7 @@ std::string bytes_text(std::uint64_t bytes);
 std::string counted(std::uint64_t number, std::string_view noun);
 // "0x7f0000001000"
 std::string hex(std::uint64_t number);
-// "850 ns", "4.21 us", "1.5 ms"
+// "80 ps", "850 ns", "4.21 us", "1.50 ms"
 std::string time_text(Duration time);
 
 }  // namespace softhca::trace
