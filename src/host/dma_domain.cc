@@ -38,14 +38,12 @@ DmaMapping same_addresses(std::span<const pcie::Span> frames) {
   return mapping;
 }
 
-// An order of `count` pages that is not the first one, if there is another.
-std::vector<std::uint64_t> permuted(std::uint64_t count, Prng& prng) {
-  std::vector<std::uint64_t> order(count);
-  std::iota(order.begin(), order.end(), std::uint64_t{0});
-  for (std::uint64_t i = count - 1; i > 0; --i) std::swap(order[i], order[prng.below(i + 1)]);
-  if (count > 1 && std::ranges::is_sorted(order))
-    std::rotate(order.begin(), order.begin() + 1, order.end());
-  return order;
+// Brings the places into an order that is not the first one, if there is another.
+void permute(std::vector<std::uint64_t>& places, Prng& prng) {
+  for (std::uint64_t i = places.size() - 1; i > 0; --i)
+    std::swap(places[i], places[prng.below(i + 1)]);
+  if (places.size() > 1 && std::ranges::is_sorted(places))
+    std::rotate(places.begin(), places.begin() + 1, places.end());
 }
 
 struct LeafChoice {
@@ -90,6 +88,11 @@ DmaDomain::~DmaDomain() {
   parts_.port.attach(nullptr);
 }
 
+// A peer's memory that the switch routes to by itself.
+bool DmaDomain::is_direct(const pcie::Span& span) const {
+  return parts_.port.reaches_directly({span.start, span.bytes});
+}
+
 std::optional<BusAddr> DmaDomain::allocate(std::uint64_t bytes, const std::uint64_t leaf,
                                            std::uint64_t phase) {
   const auto bus = parts_.iova.allocate(bytes, leaf, phase);
@@ -105,9 +108,11 @@ Result<DmaMapping, Reason> DmaDomain::map(std::span<const pcie::Span> frames, Bu
   flush_due(now);
   std::uint64_t bytes = 0;
   for (const pcie::Span& span : frames) bytes += span.bytes;
-  if (!translates()) return same_addresses(frames);
-  return order == PageOrder::Permuted ? map_pages(frames, rights, bytes, now)
-                                      : map_in_order(frames, rights, bytes, now);
+  const auto direct = [&](const pcie::Span& span) { return is_direct(span); };
+  if (!translates() || std::ranges::all_of(frames, direct)) return same_addresses(frames);
+  if (order == PageOrder::InOrder && std::ranges::none_of(frames, direct))
+    return map_in_order(frames, rights, bytes, now);
+  return map_pages(frames, rights, bytes, order, now);
 }
 
 Result<DmaMapping, Reason> DmaDomain::map_in_order(std::span<const pcie::Span> frames,
@@ -130,15 +135,23 @@ Result<DmaMapping, Reason> DmaDomain::map_in_order(std::span<const pcie::Span> f
 }
 
 Result<DmaMapping, Reason> DmaDomain::map_pages(std::span<const pcie::Span> frames,
-                                                BusRights rights, std::uint64_t bytes, Time now) {
+                                                BusRights rights, std::uint64_t bytes,
+                                                PageOrder order, Time now) {
   const auto bus = allocate(bytes, kPage4K, 0);
   if (!bus) return out_of_addresses(bytes);
   DmaMapping mapping{.first = {}, .pages = {}, .stretch = {*bus, bytes}};
-  const std::vector<std::uint64_t> order = permuted(bytes / kPage4K, prng_);
-  mapping.pages.reserve(order.size());
-  for (const pcie::Span& span : frames)
+  std::vector<std::uint64_t> places(bytes / kPage4K);
+  std::iota(places.begin(), places.end(), std::uint64_t{0});
+  if (order == PageOrder::Permuted) permute(places, prng_);
+  mapping.pages.reserve(places.size());
+  for (const pcie::Span& span : frames) {
+    const bool direct = is_direct(span);
     for (std::uint64_t done = 0; done < span.bytes; done += kPage4K) {
-      const BusAddr page = advance(*bus, order[mapping.pages.size()] * kPage4K);
+      if (direct) {
+        mapping.pages.push_back(advance(span.start, done).value);
+        continue;
+      }
+      const BusAddr page = advance(*bus, places[mapping.pages.size()] * kPage4K);
       const auto mapped = parts_.iommu.map(page, advance(span.start, done), kPage4K, rights, now);
       if (!mapped) {
         take_back(mapping.stretch, now, Forget::Everything);
@@ -146,6 +159,7 @@ Result<DmaMapping, Reason> DmaDomain::map_pages(std::span<const pcie::Span> fram
       }
       mapping.pages.push_back(page.value);
     }
+  }
   mapping.first = {mapping.pages.front()};
   return mapping;
 }

@@ -94,11 +94,12 @@ class DmaDomain {
     Time at;
   };
 
+  bool is_direct(const pcie::Span& span) const;
   std::optional<BusAddr> allocate(std::uint64_t bytes, std::uint64_t leaf, std::uint64_t phase);
   Result<DmaMapping, trace::Reason> map_in_order(std::span<const pcie::Span> frames,
                                                  BusRights rights, std::uint64_t bytes, Time now);
   Result<DmaMapping, trace::Reason> map_pages(std::span<const pcie::Span> frames, BusRights rights,
-                                              std::uint64_t bytes, Time now);
+                                              std::uint64_t bytes, PageOrder order, Time now);
   // Everything: after a map() that failed and gave tables back by itself.
   enum class Forget : std::uint8_t { LeavesIfTablesStay, Everything };
   void take_back(Range<BusSpace> stretch, Time now, Forget what);

@@ -208,7 +208,10 @@ class FrameOracle {
     ASSERT_TRUE(next == out_.end() || next->first >= frame->value + bytes) << "overlap";
     ASSERT_TRUE(next == out_.begin() ||
                 std::prev(next)->first + std::prev(next)->second.bytes <= frame->value);
-    ASSERT_TRUE(is_zero(ram_, *frame, bytes));
+    ASSERT_TRUE(is_zero(ram_, *frame, kPage4K));
+    ASSERT_TRUE(is_zero(ram_, {frame->value + bytes - kPage4K}, kPage4K));
+    for (int i = 0; i < 8; ++i)
+      ASSERT_EQ(*ram_.cpu_address({frame->value + prng_.below(bytes)}), std::byte{0});
     *ram_.cpu_address(*frame) = std::byte{0xee};
     *ram_.cpu_address({frame->value + bytes - 1}) = std::byte{0xdd};
     out_.emplace(frame->value, Held{bytes, owner, 1});

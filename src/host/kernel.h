@@ -35,7 +35,7 @@
 namespace softhca::host {
 
 struct KernelSettings {
-  Range<PhysSpace> memory;     // the frames that it gives out
+  Range<PhysSpace> memory{};   // the frames that it gives out
   std::uint64_t seed = 1;      // where frames and regions lie
   unsigned fragmentation = 0;  // percent; host/frame_allocator.h
   unsigned levels = 4;         // of page tables
@@ -44,7 +44,7 @@ struct KernelSettings {
   // fork the child gets a copy of what is pinned (as Linux does since 5.12 and 5.19). Else it is
   // shared, and the parent's next write moves the parent off the frame that the device has.
   bool copy_pinned_at_fork = true;
-  TlbShape tlb;
+  TlbShape tlb{};
 };
 
 // Why a program's access or request failed, and what a real kernel would answer.

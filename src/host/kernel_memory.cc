@@ -319,6 +319,8 @@ trace::Reason Kernel::fault_in(Pid pid, Range<VirtSpace> range, bool write, Time
       return refused(trace::ReasonId::PageReadOnly, at);
     const auto entry = program.table.find(at);
     const bool present = entry && entry->present();
+    if (present && frames_.shares(entry->frame()) == 0)  // somebody wrote into the table
+      return refused(trace::ReasonId::HoleInRange, at);
     MemoryError error = MemoryError::None;
     if (!present || (write && !entry->writable())) {
       const std::uint32_t code =

@@ -68,13 +68,25 @@ MoveAnswer Kernel::swap_page(const PageEntry& entry, Time now) {
 
 MemoryError Kernel::swap_in(Program& program, const Region& region, const PageEntry& entry,
                             Time now) {
-  const auto frame = take_frame(kPage4K, {FrameUse::Program, program.pid, entry.at}, now);
-  if (!frame) return MemoryError::OutOfMemory;
   const std::uint64_t slot = pte::swap_slot(entry.value);
   ASSERT(slot < slots_.size() && slots_[slot].page != nullptr);
-  std::memcpy(ram_.cpu_address(*frame), slots_[slot].page.get(), kPage4K);
+  const FrameOwner owner{FrameUse::Program, program.pid, entry.at};
+  auto frame = take_frame(kPage4K, owner, now);
+  std::unique_ptr<std::byte[]> page;
+  if (!frame && slots_[slot].users == 1) {  // memory and swap are full: let another page have it
+    page = std::move(slots_[slot].page);
+    release_slot(slot);
+    frame = take_frame(kPage4K, owner, now);
+    if (!frame) {
+      ASSERT(take_slot() == slot);  // nobody could be swapped out, so nobody took it
+      slots_[slot] = {std::move(page), 1};
+    }
+  }
+  if (!frame) return MemoryError::OutOfMemory;
+  const std::byte* from = page ? page.get() : slots_[slot].page.get();
+  std::memcpy(ram_.cpu_address(*frame), from, kPage4K);
   program.table.swap_in(entry, *frame, region.rights);
-  release_slot(slot);
+  if (!page) release_slot(slot);
   tracer_.emit(trace::EventKind::SwapIn, now, program.pid.value, entry.at.value, frame->value,
                slot);
   return MemoryError::None;

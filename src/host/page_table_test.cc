@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "base/prng.h"
+#include "host/kernel_test_bench.h"
 
 namespace softhca::host {
 namespace {
-
-constexpr PageRights kLoadStore = PageRight::Read | PageRight::Write;
 
 struct TableBench {
   explicit TableBench(unsigned levels = 4, std::uint64_t frame_count = 4096)

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "host/dma_domain.h"
+#include "pcie/tlp_header.h"
 
 namespace softhca::host {
 
@@ -49,7 +50,7 @@ pcie::Outcome RootPort::resolve_by(const pcie::Access& access, Time now, pcie::S
     tracer.emit(reading ? EventKind::DmaRead : EventKind::DmaWrite, now, 0, access.at.value,
                 access.bytes, spans.all().size() - spans_before, tlps.total(),
                 static_cast<std::uint64_t>(ready_at.ps));
-    emit_tlps(access, now);
+    pcie::emit_tlps(tracer, access, limits_, parts_.iommu.requester(), next_tag_, now);
   }
   return {.reason = {}, .done_bytes = done, .ready_at = ready_at};
 }
@@ -79,9 +80,15 @@ pcie::Outcome RootPort::resolve_modelled(const pcie::Access& access, Time now,
   Work work;
   if (const auto fault = find_context(work)) return block(*fault, access, 0, now);
   plain_ = is_plain();
-  return resolve_by(access, now, spans, work, [&](BusAddr at) {
+  const pcie::Outcome outcome = resolve_by(access, now, spans, work, [&](BusAddr at) {
     return translate_modelled(at, access.direction, now, work);
   });
+  if (outcome && work.peer != nullptr) {
+    parts_.tracer.count(Counter::PeerAccesses);
+    parts_.tracer.emit(EventKind::PeerAccess, now, work.peer->number, access.at.value, access.bytes,
+                       access.direction == pcie::Direction::Write ? 1 : 0, work.redirected ? 1 : 0);
+  }
+  return outcome;
 }
 
 pcie::Outcome RootPort::read(std::span<const pcie::Span> from, Bytes to, Time now) {
@@ -128,9 +135,27 @@ void RootPort::interrupt(std::uint32_t vector, Time now) {
                        now);
     return;
   }
-  // The message is a posted write like those before it, and arrives behind them.
+  if (parts_.msix == nullptr) {
+    send_message(vector, now, nullptr);
+    return;
+  }
+  if (const auto message = parts_.msix->signal(vector)) send_message(vector, now, &*message);
+}
+
+void RootPort::set_masked(std::uint32_t vector, bool masked, Time now) {
+  ASSERT(parts_.msix != nullptr);
+  const auto message = parts_.msix->set_masked(vector, masked);
+  if (message && parts_.config.bus_master()) send_message(vector, now, &*message);
+}
+
+// The message is a posted write like those before it, and arrives behind them.
+void RootPort::send_message(std::uint32_t vector, Time now, const pcie::MsixMessage* message) {
   upstream_busy_ = later(now, upstream_busy_) + costs_.tlp_overhead;
   parts_.tracer.count(Counter::Interrupts);
+  if (message != nullptr && parts_.tracer.recording())
+    pcie::emit_tlps(parts_.tracer,
+                    {{message->address}, sizeof message->payload, pcie::Direction::Write}, limits_,
+                    parts_.iommu.requester(), next_tag_, now);
   parts_.tracer.emit(EventKind::Interrupt, now, vector);
   if (sink_) sink_(vector, upstream_busy_ + costs_.write_latency);
 }
@@ -174,11 +199,11 @@ Time RootPort::charge(const pcie::Access& access, const pcie::TlpCount& tlps, co
   upstream_busy_ = later(start, upstream_busy_);
   if (access.direction == pcie::Direction::Write) {
     upstream_busy_ = upstream_busy_ + payload + headers(tlps.writes);
-    return upstream_busy_ + costs_.write_latency;
+    return upstream_busy_ + costs_.write_latency + work.longer;
   }
   upstream_busy_ = upstream_busy_ + headers(tlps.reads);
-  downstream_busy_ = later(upstream_busy_ + costs_.read_latency, downstream_busy_) + payload +
-                     headers(tlps.completions);
+  downstream_busy_ = later(upstream_busy_ + costs_.read_latency + work.longer, downstream_busy_) +
+                     payload + headers(tlps.completions);
   return downstream_busy_;
 }
 
@@ -188,18 +213,15 @@ pcie::Outcome RootPort::block(const TranslationFault& fault, const pcie::Access&
                               std::uint64_t done, Time now) {
   const BusAddr at = advance(access.at, done);
   const std::uint64_t left = access.bytes - done;
+  if (parts_.tracer.recording())
+    pcie::emit_refused(parts_.tracer, {at, left, access.direction}, limits_,
+                       parts_.iommu.requester(), next_tag_, now);
   if (fault.vtd == VtdReason::None) return refuse(reason_of(fault, at, left), done, now);
   return refuse(parts_.iommu.record_fault(fault, at, left, access.direction, now), done, now);
 }
 
 pcie::Outcome RootPort::refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now) {
   return {.reason = reason, .done_bytes = done_bytes, .ready_at = now};
-}
-
-void RootPort::emit_tlps(const pcie::Access& access, Time now) {
-  for (const pcie::Tlp& tlp : pcie::list_tlps(access, limits_))
-    parts_.tracer.emit(EventKind::Tlp, now, 0, static_cast<std::uint64_t>(tlp.kind), tlp.at.value,
-                       tlp.bytes);
 }
 
 }  // namespace softhca::host

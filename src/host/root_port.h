@@ -28,6 +28,8 @@
 #include "host/ram.h"
 #include "host/structure_cache.h"
 #include "pcie/config_space.h"
+#include "pcie/fabric.h"
+#include "pcie/msix.h"
 #include "pcie/port.h"
 #include "pcie/tlp.h"
 #include "trace/journal.h"
@@ -37,11 +39,16 @@ namespace softhca::host {
 class DmaDomain;
 
 struct HostCosts {
-  Duration read_latency{};       // request out, first data back
-  Duration write_latency{};      // posted write out, visible in memory; also an interrupt's
-  Duration iotlb_miss{};         // one walk of the tables, whatever it reads
-  Duration table_read{};         // each entry that a walk, or a look for the context, reads
-  Duration ats_request{};        // the device asks for a translation and waits for it
+  Duration read_latency{};   // request out, first data back
+  Duration write_latency{};  // posted write out, visible in memory; also an interrupt's
+  Duration iotlb_miss{};     // one walk of the tables, whatever it reads
+  Duration table_read{};     // each entry that a walk, or a look for the context, reads
+  Duration ats_request{};    // the device asks for a translation and waits for it
+  // Memory of another device: a read's and a write's way through the switch, instead of those to
+  // RAM; and what going up to the root complex and down again adds to those to RAM.
+  Duration peer_read_latency{};
+  Duration peer_write_latency{};
+  Duration redirect_latency{};
   Duration tlp_overhead{};       // link time of a TLP's header and framing
   std::int64_t ps_per_byte = 0;  // link time of a byte of payload, each direction
 };
@@ -66,6 +73,8 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
     const ContextTable* contexts = nullptr;
     StructureCache* structures = nullptr;
     Iotlb* device_tlb = nullptr;  // ATS: translations that the device keeps and uses by itself
+    const pcie::Fabric* fabric = nullptr;  // with other devices on it
+    pcie::MsixTable* msix = nullptr;       // the device's; null: its vectors always go through
   };
   explicit RootPort(Parts parts, const HostCosts& costs = {}, const pcie::LinkLimits& limits = {});
 
@@ -77,6 +86,9 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
 
   // InterruptTarget. Without bus master no message leaves the device: refused in the trace.
   void interrupt(std::uint32_t vector, Time now) override;
+  // As the CPU writes to the vector's mask bit: a message that waited leaves. REQUIRES:
+  // Parts::msix.
+  void set_masked(std::uint32_t vector, bool masked, Time now);
   void set_interrupt_sink(InterruptSink sink) { sink_ = std::move(sink); }
   void set_on_demand(OnDemand ask) { on_demand_ = std::move(ask); }
 
@@ -89,6 +101,9 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   // After a change of the device's context entry.
   void invalidate_context();
 
+  // Does the switch hand all requests for these frames to a peer, past this port?
+  bool reaches_directly(Range<PhysSpace> frames) const;
+
   bool has_device_tlb() const { return parts_.device_tlb != nullptr; }
 
  private:
@@ -97,6 +112,9 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
     std::uint64_t walks = 0;
     std::uint64_t entries_read = 0;
     std::uint64_t ats_requests = 0;
+    Duration longer{};  // than to RAM
+    const pcie::Endpoint* peer = nullptr;
+    bool redirected = false;
   };
   using Found = Result<Translation, TranslationFault>;
 
@@ -112,7 +130,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   Found translate_modelled(BusAddr at, pcie::Direction direction, Time now, Work& work);
   Found translate_by_unit(BusAddr at, pcie::Direction direction, Time now, Work& work);
   Found walk(BusAddr at, pcie::Direction direction, Work& work);
-  Found same_address(BusAddr at) const;
+  Found find_target(BusAddr at, const Found& found, Work& work) const;
   void watch_stale(BusAddr at, pcie::Direction direction, const Translation& used, Time now);
   IommuView view() const;
 
@@ -120,7 +138,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   pcie::Outcome block(const TranslationFault& fault, const pcie::Access& access, std::uint64_t done,
                       Time now);
   pcie::Outcome refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now);
-  void emit_tlps(const pcie::Access& access, Time now);
+  void send_message(std::uint32_t vector, Time now, const pcie::MsixMessage* message);
 
   Parts parts_;
   HostCosts costs_;
@@ -131,8 +149,9 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   std::optional<ContextEntry> context_;  // what the unit remembers of it
   // The context was found and asks for nothing but a translation by the tables of `iommu`.
   bool plain_ = false;
-  Time upstream_busy_{};    // device to host: writes, read requests, interrupts
-  Time downstream_busy_{};  // host to device: completions
+  std::uint8_t next_tag_ = 0;  // of read requests, while recording
+  Time upstream_busy_{};       // device to host: writes, read requests, interrupts
+  Time downstream_busy_{};     // host to device: completions
   Time walker_busy_{};
 };
 

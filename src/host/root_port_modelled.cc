@@ -8,6 +8,18 @@ namespace softhca::host {
 using trace::Counter;
 using trace::EventKind;
 
+namespace {
+
+// No walk.
+Translation bus_is_physical(BusAddr at) {
+  return {.phys = {at.value},
+          .leaf_bytes = kPage4K,
+          .rights = BusRight::Read | BusRight::Write,
+          .levels_read = 0};
+}
+
+}  // namespace
+
 // Reads the device's context entry unless it is remembered.
 std::optional<TranslationFault> RootPort::find_context(Work& work) {
   if (context_) return std::nullopt;
@@ -34,7 +46,7 @@ bool RootPort::is_plain() const {
   const bool strict = domain_ == nullptr || domain_->mode() == IommuMode::TranslateStrict;
   return strict && context_ && context_->type == TranslationType::SecondLevel &&
          context_->second_level == parts_.iommu.root() && parts_.structures == nullptr &&
-         parts_.device_tlb == nullptr;
+         parts_.device_tlb == nullptr && parts_.fabric == nullptr;
 }
 
 IommuView RootPort::view() const {
@@ -42,33 +54,59 @@ IommuView RootPort::view() const {
   return {parts_.iommu.view().tables(), context_->second_level};
 }
 
+bool RootPort::reaches_directly(Range<PhysSpace> frames) const {
+  if (parts_.fabric == nullptr) return false;
+  const pcie::RequesterId self = parts_.iommu.requester();
+  for (std::uint64_t at = 0; at < frames.length; at += kPage4K)
+    if (parts_.fabric->direct_target(self, {frames.start.value + at}) == nullptr) return false;
+  return frames.length != 0;
+}
+
 RootPort::Found RootPort::translate_modelled(BusAddr at, pcie::Direction direction, Time now,
                                              Work& work) {
   ASSERT(context_);
-  if (context_->type == TranslationType::PassThrough) return same_address(at);
+  if (parts_.fabric != nullptr) {
+    if (const auto* peer = parts_.fabric->direct_target(parts_.iommu.requester(), at)) {
+      const bool read = direction == pcie::Direction::Read;
+      work.peer = peer;
+      work.longer = read ? costs_.peer_read_latency - costs_.read_latency
+                         : costs_.peer_write_latency - costs_.write_latency;
+      return bus_is_physical(at);
+    }
+  }
+  if (context_->type == TranslationType::PassThrough)
+    return find_target(at, bus_is_physical(at), work);
   if (context_->type != TranslationType::SecondLevelWithAts || !has_device_tlb())
-    return translate_by_unit(at, direction, now, work);
+    return find_target(at, translate_by_unit(at, direction, now, work), work);
   const auto kept = parts_.device_tlb->lookup(at);
   if (kept && IommuView::allows(*kept, direction)) {
     parts_.tracer.emit(EventKind::IotlbHit, now, 0, at.value, kept->phys.value, kept->leaf_bytes,
                        1);
     watch_stale(at, direction, *kept, now);
-    return *kept;
+    return find_target(at, *kept, work);
   }
   ++work.ats_requests;
   const auto asked = translate_by_unit(at, direction, now, work);
   if (asked) parts_.device_tlb->insert(at, *asked);
-  return asked;
+  return find_target(at, asked, work);
 }
 
-// No walk: what is RAM can be reached.
-RootPort::Found RootPort::same_address(BusAddr at) const {
-  if (kInterruptRange.contains(at, 1) || !parts_.ram.reaches({{at.value}, 1}))
+// What lies behind a physical address: RAM, a peer that the root complex routes to, or nothing.
+RootPort::Found RootPort::find_target(BusAddr at, const Found& found, Work& work) const {
+  const bool same = context_->type == TranslationType::PassThrough;
+  if (!found || parts_.ram.is_process() || (!same && parts_.fabric == nullptr)) return found;
+  const PhysAddr phys = found->phys;
+  if (phys.value < parts_.ram.size()) {
+    if (same && kInterruptRange.contains(at, 1)) return TranslationFault{VtdReason::None, false};
+    return found;
+  }
+  const pcie::Endpoint* peer = parts_.fabric == nullptr ? nullptr : parts_.fabric->claims(phys);
+  if (peer == nullptr || !parts_.fabric->shape().root_routes_peers)
     return TranslationFault{VtdReason::None, false};
-  return Translation{.phys = {at.value},
-                     .leaf_bytes = kPage4K,
-                     .rights = BusRight::Read | BusRight::Write,
-                     .levels_read = 0};
+  work.peer = peer;
+  work.redirected = true;
+  work.longer = costs_.redirect_latency;
+  return found;
 }
 
 RootPort::Found RootPort::translate_by_unit(BusAddr at, pcie::Direction direction, Time now,

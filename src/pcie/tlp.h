@@ -22,7 +22,8 @@ struct LinkLimits {
   std::uint32_t rcb = 64;
 };
 
-enum class TlpKind : std::uint8_t { MemoryRead, MemoryWrite, Completion };
+// Completion carries bytes, Refusal none (Unsupported Request). Rows keep their order: recordings.
+enum class TlpKind : std::uint8_t { MemoryRead, MemoryWrite, Completion, Refusal, Message };
 
 struct Tlp {
   TlpKind kind{};

@@ -19,7 +19,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {IommuFault, "iommu_fault", "", {"bus", "bytes", "write", "vtd_reason", "requester"}},
       {DmaRead, "dma_read", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
       {DmaWrite, "dma_write", "", {"bus", "bytes", "spans", "tlps", "ready_at_ps"}},
-      {Tlp, "tlp", "", {"kind", "bus", "bytes", "", ""}},
+      {Tlp, "tlp", "request", {"kind", "bus", "bytes", "byte_count", "status"}},
       {Doorbell, "doorbell", "qpn", {"queue", "producer", "", "", ""}},
       {WqeFetch, "wqe_fetch", "qpn", {"queue", "index", "bus", "bytes", ""}},
       {KeyCheck, "key_check", "key", {"address", "bytes", "rights", "bus", "qpn"}},
