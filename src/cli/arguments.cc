@@ -129,6 +129,8 @@ void Grammar::add_journey() {
   number("--fragmentation", to.fragmentation, "PERCENT", "How scattered free memory is", 0, 100);
   choice("--memory", to.gpu, "host|gpu", "Where the server's buffer lies",
          std::map<std::string, bool>{{"host", false}, {"gpu", true}});
+  choice("--acs", to.acs_redirect, "on|off", "With --memory gpu: its switch sends all requests up",
+         std::map<std::string, bool>{{"on", true}, {"off", false}});
   number("--hosts", to.hosts, "N", "How many servers there are: 2 to 8", 2, 8);
   journey->add_flag("--sockets", to.sockets, "Send the same bytes by sockets too, and compare");
   journey->add_flag("--compare", compares, "1,000 transfers by RDMA and by sockets");

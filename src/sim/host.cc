@@ -1,6 +1,7 @@
 #include "sim/host.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/assert.h"
 #include "driver/table_memory.h"
@@ -37,6 +38,20 @@ constexpr std::size_t kTranslations = 65536;
 constexpr std::size_t kQps = 64;
 constexpr std::uint32_t kFirstQpn = 0x4000;
 
+// Far above RAM, as firmware places large BARs.
+constexpr PhysAddr kGpuBar{0x38'0000'0000};
+constexpr std::size_t kGpuMemoryBar = 1;
+constexpr pcie::RequesterId kNicId{0x0100};  // 01:00.0
+constexpr pcie::RequesterId kGpuId{0x0200};  // 02:00.0
+
+pcie::FunctionShape gpu_shape(std::uint64_t bytes) {
+  pcie::FunctionShape shape;
+  shape.device = 2;
+  shape.class_code = 0x030200;  // 3D controller
+  if (bytes != 0) shape.bars[kGpuMemoryBar] = {.bytes = std::bit_ceil(bytes), .prefetchable = true};
+  return shape;
+}
+
 constexpr host::PageRights kReadWrite = host::PageRight::Read | host::PageRight::Write;
 
 host::KernelSettings kernel_settings(const HostSettings& s) {
@@ -67,19 +82,33 @@ struct Host::Machine {
         kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),
         frames({ram.cpu_address({0}), table_memory(s.ram_bytes).length}, kFirstTable),
         contexts(frames, tracer),
-        iommu(frames, {}, tracer),
+        iommu(frames, kNicId, tracer),
         iova(s.seed ^ 0x696f7661),
+        config({}, kNicId, &tracer),
+        gpu_config(gpu_shape(s.gpu_bytes), kGpuId, &tracer),
+        gpu_memory(s.gpu_bytes == 0 ? 0 : std::bit_ceil(s.gpu_bytes)),
+        fabric({.has_switch = true, .acs_redirect = s.acs_redirect, .root_routes_peers = true}),
         port({.ram = ram,
               .iommu = iommu,
               .iotlb = iotlb,
               .config = config,
               .tracer = tracer,
-              .contexts = &contexts},
+              .contexts = &contexts,
+              .fabric = &fabric},
              s.costs),
         dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
             s.iommu, s.seed ^ 0x646d61),
         rings(ram, ring_memory(s.ram_bytes)),
-        memory(kernel, clock) {}
+        memory(kernel, clock) {
+    fabric.add("NIC", config);
+    if (s.gpu_bytes == 0) return;
+    fabric.add("GPU", gpu_config);
+    gpu_config.place_bar(kGpuMemoryBar, kGpuBar, clock);
+    gpu_config.set_memory_space(true, clock);
+    const Range<PhysSpace> bar{kGpuBar, gpu_memory.size()};
+    ram.add_window(bar, gpu_memory);
+    memory.set_gpu(bar);
+  }
 
   std::vector<std::uint64_t> counters;
   trace::Tracer tracer;
@@ -96,10 +125,14 @@ struct Host::Machine {
   host::IovaSpace iova;
   host::Iotlb iotlb;
   pcie::ConfigSpace config;
+  pcie::ConfigSpace gpu_config;
+  std::vector<std::byte> gpu_memory;
+  pcie::Fabric fabric;
   host::RootPort port;
   host::DmaDomain dma;
   ArenaRings rings;
   ProgramMemory memory;
+  std::uint64_t gpu_used = 0;
 };
 
 Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link, const Time& clock)
@@ -154,14 +187,36 @@ VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset, std::uint64_t
   return advance(*at, offset);
 }
 
+VirtAddr Host::allocate_on_gpu(std::uint64_t bytes, std::uint64_t offset) {
+  Machine& m = *machine_;
+  const VirtAddr at = advance(kGpuWindow, m.gpu_used + offset);
+  m.gpu_used += (offset + bytes + kPage4K - 1) / kPage4K * kPage4K;
+  ASSERT(m.gpu_used <= m.gpu_memory.size());
+  return at;
+}
+bool Host::is_on_gpu(VirtAddr at) const { return machine_->memory.is_on_gpu(at); }
+Range<PhysSpace> Host::gpu_bar() const { return machine_->memory.gpu(); }
+
 std::vector<std::byte> Host::load(VirtAddr at, std::uint64_t bytes) {
   std::vector<std::byte> loaded(bytes);
+  if (is_on_gpu(at)) {
+    const pcie::Span span{machine_->memory.on_gpu(at), bytes};
+    const auto read = ram().read({&span, 1}, loaded);
+    ASSERT(read);
+    return loaded;
+  }
   const auto done = kernel().load(running(), at, loaded, clock_);
   ASSERT(done);
   return loaded;
 }
 
 void Host::store(VirtAddr at, ConstBytes bytes) {
+  if (is_on_gpu(at)) {
+    const pcie::Span span{machine_->memory.on_gpu(at), bytes.size()};
+    const auto written = ram().write({&span, 1}, bytes);
+    ASSERT(written);
+    return;
+  }
   const auto done = kernel().store(running(), at, bytes, clock_);
   ASSERT(done);
 }

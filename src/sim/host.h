@@ -31,6 +31,8 @@ struct HostSettings {
   std::uint64_t memlock_limit = UINT64_MAX;
   bool copy_pinned_at_fork = true;
   bool kernel_knows_pins = true;  // false: a driver that maps what it did not pin
+  std::uint64_t gpu_bytes = 0;    // of a GPU beside the NIC, behind one switch; 0: there is none
+  bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
   trace::Journal* journal = nullptr;
 };
 
@@ -58,6 +60,12 @@ class Host {
   // REQUIRES: there is room.
   VirtAddr allocate(std::uint64_t bytes, std::uint64_t offset = 0,
                     std::uint64_t page_bytes = kPage4K);
+  // The same in the memory of the GPU, where the CPU sees it. REQUIRES: there is room.
+  VirtAddr allocate_on_gpu(std::uint64_t bytes, std::uint64_t offset = 0);
+  bool is_on_gpu(VirtAddr at) const;
+  // Where the CPU finds the GPU's memory: its BAR; empty if there is none.
+  Range<PhysSpace> gpu_bar() const;
+
   // What the program itself reads and writes there. REQUIRES: it may.
   std::vector<std::byte> load(VirtAddr at, std::uint64_t bytes);
   void store(VirtAddr at, ConstBytes bytes);

@@ -23,6 +23,7 @@ struct JourneySettings {
   IommuChoice iommu = IommuChoice::On;
   std::uint32_t fragmentation = 60;  // percent: how scattered the free frames are
   bool gpu = false;                  // the server's buffer lies in GPU memory
+  bool acs_redirect = true;          // a switch sends NIC and GPU up to the root complex
   std::uint32_t hosts = 2;           // 2 to 8; the others are there, and are not disturbed
   bool sockets = false;              // send the same bytes by sockets too
   std::uint32_t compare = 0;         // so many transfers by each way; 0: none

@@ -30,18 +30,33 @@ class ArenaRings final : public driver::RingSource {
   std::uint64_t used_ = 0;
 };
 
+// Where programs see the memory of a GPU: its BAR, as its driver maps it for them.
+inline constexpr VirtAddr kGpuWindow{0x7e00'0000'0000};
+
 // The memory of the program that runs now.
 class ProgramMemory final : public driver::AddressSpace {
  public:
   ProgramMemory(host::Kernel& kernel, const Time& clock) : kernel_(kernel), clock_(clock) {}
 
+  void set_gpu(Range<PhysSpace> bar) { gpu_ = bar; }
+  const Range<PhysSpace>& gpu() const { return gpu_; }
+  bool is_on_gpu(VirtAddr at) const {
+    return Range<VirtSpace>{kGpuWindow, gpu_.length}.contains(at, 1);
+  }
+  PhysAddr on_gpu(VirtAddr at) const { return advance(gpu_.start, distance(kGpuWindow, at)); }
+
   void run(host::Pid pid) { pid_ = pid; }
   host::Pid running() const { return pid_; }
 
   trace::Reason probe(Range<VirtSpace> range, bool write) override {
-    return kernel_.fault_in(pid_, range, write, clock_);
+    if (!is_on_gpu(range.start)) return kernel_.fault_in(pid_, range, write, clock_);
+    if (Range<VirtSpace>{kGpuWindow, gpu_.length}.contains(range.start, range.length)) return {};
+    return {.id = trace::ReasonId::HoleInRange,
+            .address = kGpuWindow.value + gpu_.length,
+            .length = range.length};
   }
   std::vector<pcie::Span> frames(Range<VirtSpace> pages) override {
+    if (is_on_gpu(pages.start)) return {{on_gpu(pages.start), pages.length}};
     return kernel_.frames_of(pid_, pages);
   }
 
@@ -49,6 +64,7 @@ class ProgramMemory final : public driver::AddressSpace {
   host::Kernel& kernel_;
   const Time& clock_;
   host::Pid pid_;
+  Range<PhysSpace> gpu_;
 };
 
 }  // namespace softhca::sim

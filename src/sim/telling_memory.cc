@@ -127,6 +127,11 @@ Step tell_application(const Transfer& transfer, const TransferEnd& end) {
 Step tell_allocation(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Allocate memory");
+  if (end.host->is_on_gpu(end.start)) {
+    step.told = fmt::format("{} of the GPU's own memory, from {} on.", bytes_text(s.bytes),
+                            hex(align_down(end.start, kPage4K).value));
+    return step;
+  }
   const std::uint64_t faults = end.allocated.count(end.number(), EventKind::PageFault);
   const std::string pages = counted(pages_of(transfer), "page") + " of " + bytes_text(s.page_bytes);
   const std::string first = hex(align_down(end.start, s.page_bytes).value);
@@ -157,6 +162,10 @@ Step tell_virtual_address(const Transfer& transfer, const TransferEnd& end) {
 
 Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "MMU");
+  if (end.host->is_on_gpu(end.start)) {
+    step.told = "No page of the kernel's is involved: the GPU's driver has mapped its BAR there.";
+    return step;
+  }
   const Heard::Kind& faults = end.touched.of(end.number(), EventKind::PageFault);
   const host::PageWalk walk = end.host->kernel().walk(end.pid, end.start);
   if (faults.count == 0)
@@ -193,6 +202,13 @@ Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
 
 Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Physical memory");
+  if (end.host->is_on_gpu(end.start)) {
+    const Range<PhysSpace> bar = end.host->gpu_bar();
+    step.told = "The bytes lie in the GPU; on the bus its memory is found in a window, a BAR:";
+    step.facts = {{"GPU 02:00.0",
+                   fmt::format("BAR 1 at {}, {}", hex(bar.start.value), bytes_text(bar.length))}};
+    return step;
+  }
   const std::vector<pcie::Span> spans = frames_of(transfer, end);
   const std::uint64_t pages = pages_of(transfer);
   step.told =
@@ -257,6 +273,11 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
 
 Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Pin");
+  if (end.host->is_on_gpu(end.start)) {
+    step.told = "The GPU's driver keeps the buffer where it is for as long as it is registered.";
+    add_events(step, end.registered, end, EventKind::Pin);
+    return step;
+  }
   const Heard::Kind& pins = end.registered.of(end.number(), EventKind::Pin);
   const std::string pages = counted(pins.sums[1], "page");
   step.told = is_again(transfer, end)

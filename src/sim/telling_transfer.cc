@@ -63,6 +63,15 @@ Step tell_iommu(const Transfer& transfer, const TransferEnd& end) {
     step.told = "Nothing was mapped for the device.";
     return step;
   }
+  const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
+  if (maps.count == 0 && peer.count != 0) {
+    step.told =
+        "It is not asked: NIC and GPU are behind one switch, which knows the GPU's BAR and hands"
+        " the requests over by itself.";
+    step.facts = {{"bus address", hex(end.bus_pages.front()) + ", that of the BAR"}};
+    add_heard(step, transfer, end, EventKind::PeerAccess);
+    return step;
+  }
   if (maps.count == 0) {
     step.told = again ? "Nothing stands between this device and memory either."
                       : "Nothing stands between the device and memory here: it uses the addresses"
@@ -150,12 +159,17 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
     step.told =
         fmt::format("{} carry the bytes up: at most 256 each, never across 4 KiB; nobody answers.",
                     counted(writes, "posted write"));
-  const std::size_t shown_at_most = &end == &transfer.source() ? 2 : 1;
+  if (const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
+      peer.count != 0)
+    step.told +=
+        peer.first[0].fields[3] != 0
+            ? " They go up to the root complex and down again to the GPU (ACS redirect)."
+            : " They go through the switch straight to the GPU, and not to the root complex.";
   std::size_t shown = 0;
   for (const Event& event : transfer.heard().of(end.number(), EventKind::Tlp).first) {
     if (!Transfer::is_payload(end, {event.fields[1]})) continue;
     const std::string line = tlp_line(event);
-    if (shown++ < shown_at_most) step.facts.push_back({shown == 1 ? "TLPs" : "", line});
+    if (shown++ == 0) step.facts.push_back({"first TLP", line});
     if (shown <= kInFull) step.details.push_back(line);
   }
   step.details.push_back(fmt::format("in all: {}, {}, {}", counted(reads, "memory read"),

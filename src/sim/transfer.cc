@@ -37,6 +37,8 @@ WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   world.host.ram_bytes = ram_for(s);
   world.host.fragmentation = s.fragmentation;
   world.host.scatter = false;
+  if (s.gpu) world.host.gpu_bytes = s.offset + s.bytes + kPage4K;
+  world.host.acs_redirect = s.acs_redirect;
   switch (s.iommu) {
     case IommuChoice::On:
       world.host.iommu = host::IommuMode::TranslateStrict;
@@ -127,7 +129,9 @@ void Transfer::start_neighbours() {
 
 void Transfer::allocate(TransferEnd& end) {
   witness_->take();
-  end.start = end.host->allocate(settings_.bytes, settings_.offset, settings_.page_bytes);
+  end.start = settings_.gpu && &end == &server
+                  ? end.host->allocate_on_gpu(settings_.bytes, settings_.offset)
+                  : end.host->allocate(settings_.bytes, settings_.offset, settings_.page_bytes);
   end.allocated = witness_->take();
 }
 
@@ -159,6 +163,7 @@ bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32
 }
 
 void Transfer::try_to_move(TransferEnd& end) {
+  if (end.host->is_on_gpu(end.start)) return;  // no frames of the kernel's
   host::Kernel& kernel = end.host->kernel();
   end.attempts.migrate = kernel.migrate(end.pid, end.start, world_->now());
   end.attempts.swap_out = kernel.swap_out(end.pid, end.start, world_->now());
@@ -167,8 +172,13 @@ void Transfer::try_to_move(TransferEnd& end) {
 }
 
 void Transfer::connect_ends() {
-  connection_ = connect(*world_, *client.host, *server.host,
-                        {.mtu = 4096, .depth = 16, .sges = 4, .access = 1 | 2 | 4});
+  ConnectionSettings settings;
+  settings.mtu = 4096;
+  settings.depth = 16;
+  // Another connection of the same programs is in the same domains.
+  settings.pd_a = client.connection == nullptr ? 0 : client.connection->pd;
+  settings.pd_b = server.connection == nullptr ? 0 : server.connection->pd;
+  connection_ = connect(*world_, *client.host, *server.host, settings);
   client.connection = &connection_.a;
   server.connection = &connection_.b;
 }

@@ -30,6 +30,9 @@ HostSettings cited_host_costs() {
   s.costs.read_latency = cost_of(Constant::DmaRead);
   s.costs.write_latency = cost_of(Constant::DmaWrite);
   s.costs.iotlb_miss = cost_of(Constant::IotlbMiss);
+  s.costs.peer_read_latency = cost_of(Constant::DmaRead);
+  s.costs.peer_write_latency = cost_of(Constant::DmaWrite);
+  s.costs.redirect_latency = cost_of(Constant::PeerThroughRoot);
   s.costs.ps_per_byte = cost_of(Constant::LinkByte).ps;
   s.costs.tlp_overhead = cost_of(Constant::TlpHeader);
   return s;
@@ -147,13 +150,15 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   ASSERT(ok);
 }
 
-Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventSink* events,
-                         Time now) {
-  Connection::End end{.host = &host, .pd = 0, .cq = nullptr, .qp = nullptr};
+Connection::End make_end(Host& host, std::uint32_t pd, const ConnectionSettings& s,
+                         driver::EventSink* events, Time now) {
+  Connection::End end{.host = &host, .pd = pd, .cq = nullptr, .qp = nullptr};
   driver::Engine& engine = host.engine();
-  const auto pd = engine.alloc_pd();
-  ASSERT(pd);
-  end.pd = *pd;
+  if (pd == 0) {
+    const auto fresh = engine.alloc_pd();
+    ASSERT(fresh);
+    end.pd = *fresh;
+  }
   const auto cq = engine.create_cq(4 * s.depth, events, now);
   ASSERT(cq);
   end.cq = *cq;
@@ -177,8 +182,8 @@ Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventS
 }  // namespace
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
-  Connection c{make_end(a, settings, settings.events_a, world.now()),
-               make_end(b, settings, settings.events_b, world.now())};
+  Connection c{make_end(a, settings.pd_a, settings, settings.events_a, world.now()),
+               make_end(b, settings.pd_b, settings, settings.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;

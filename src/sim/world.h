@@ -89,6 +89,8 @@ struct ConnectionSettings {
   wire::Psn psn_b{0x12'3456};
   driver::EventSink* events_a = nullptr;
   driver::EventSink* events_b = nullptr;
+  std::uint32_t pd_a = 0;  // protection domains; 0: a new one
+  std::uint32_t pd_b = 0;
 };
 
 // REQUIRES: both engines accept it.

@@ -106,7 +106,9 @@ View view_of_nic(const Transfer& t, const TransferEnd& end, std::string who) {
 View view_of_iommu(const Transfer& t) {
   View view{"IOMMU, server", ""};
   const auto faults = t.server.host->iommu().faults().records();
-  if (!faults.empty())
+  if (t.server.host->dma().mode() == host::IommuMode::Off)
+    view.sees = "nothing: there is none";
+  else if (!faults.empty())
     view.sees = host::fault_text(faults.front());
   else if (!t.payload_accesses(t.server, EventKind::DmaWrite).empty() ||
            !t.payload_accesses(t.server, EventKind::DmaRead).empty())

@@ -244,6 +244,116 @@ void play_memlock(Transfer& t, Account& account) {
                       "page")}};
 }
 
+// The server's region is gone from the IOMMU and from the kernel's pins, but its NIC was not told:
+// it still believes in the key. That is a broken NIC, and what the IOMMU is there for.
+void deregister_behind_the_nic(Transfer& t) {
+  nic::KeyRecord& record = t.server.host->tables().keys[t.server.key.index()];
+  const nic::KeyRecord kept = record;
+  const auto done = t.server.host->engine().deregister_memory(t.server.key, t.world().now());
+  ASSERT(done);
+  record = kept;
+}
+
+// Gives the program's buffer back, and lets another program take the frame of its first page.
+host::Pid give_frame_away(Transfer& t, PhysAddr frame) {
+  Host& host = *t.server.host;
+  const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
+  ASSERT(region != nullptr);
+  const VirtAddr first = align_down(t.server.start, region->page_bytes);
+  host.unmap(first, region->end - first.value);
+  const host::Pid other = t.neighbours.front().pid;
+  host.run(other);
+  constexpr std::uint64_t kMost = 1u << 16;
+  for (std::uint64_t i = 0; i < kMost && host.kernel().frames().owner_of(frame).pid != other; ++i)
+    host.fill(host.allocate(kPage4K), kPage4K, kFill);
+  host.run(t.server.pid);
+  return other;
+}
+
+void defers_invalidation(HostSettings& host) { host.iommu = host::IommuMode::TranslateDeferred; }
+
+void play_stale_iotlb(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  const PhysAddr frame = align_down(host.kernel().walk(t.server.pid, t.server.start).phys, kPage4K);
+  const std::uint64_t in_page = offset_in(t.server.start, kPage4K);
+  t.post_and_finish();  // as usual; from now on the IOTLB knows the way
+  ASSERT(t.completion());
+  deregister_behind_the_nic(t);
+  give_frame_away(t, frame);
+  const std::string owner = host.kernel().owner_text(frame);
+  const Time unmapped = t.world().now();
+  t.post_and_finish();
+  const std::byte now = *host.ram().cpu_address(advance(frame, in_page));
+  const std::uint64_t stale =
+      t.heard().count(t.server.number(), trace::EventKind::StaleTranslation);
+  account.told = fmt::format(
+      "The buffer was deregistered and its memory given back; the kernel took the mapping out of"
+      " the IOMMU's table, but put off telling the IOTLB (deferred mode: for 10 ms, or 256 such). A"
+      " NIC that went on using the old bus address was let through {} times. {}",
+      stale, now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
+  account.facts = {{"frame", fmt::format("{}, now of {}", hex(frame.value), owner)},
+                   {"open since", trace::time_text(t.world().now() - unmapped)}};
+  account.operating_system = fmt::format("gave the frame to {}; the flush is still to come", owner);
+}
+
+void without_iommu(HostSettings& host) { host.iommu = host::IommuMode::Off; }
+
+void play_wild_address(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  // The program whose memory is worth most.
+  const auto victim = std::ranges::find_if(t.neighbours, [&](const Transfer::Neighbour& n) {
+    return host.kernel().name_of(n.pid) == "password store";
+  });
+  ASSERT(victim != t.neighbours.end());
+  const PhysAddr frame = host.kernel().walk(victim->pid, victim->start).phys;
+  const nic::Tables tables = host.tables();
+  nic::KeyRecord& record = tables.keys[t.server.key.index()];
+  // One address in the NIC's table is wrong.
+  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
+    tables.translations[record.first_page] = frame.value;
+  else
+    record.bus = frame.value + offset_in(t.server.start, kPage4K);
+  t.post_and_finish();
+  const std::byte now = *host.ram().cpu_address(advance(frame, offset_in(t.server.start, kPage4K)));
+  account.told = fmt::format(
+      "One address in the NIC's own table is wrong, and no IOMMU stands before memory. The key"
+      " fits, the bounds fit, and the NIC writes to a frame that belongs to somebody else. {}",
+      now == victim->filled_with ? "Nobody was hit." : "No one notices.");
+  account.facts = {
+      {"frame", fmt::format("{} of {}", hex(frame.value), host.kernel().owner_text(frame))},
+      {"held",
+       fmt::format("{:#04x} before, {:#04x} now", std::to_integer<unsigned>(victim->filled_with),
+                   std::to_integer<unsigned>(now))}};
+}
+
+// To a bus address that leads nowhere: first a write, then a read.
+void play_nowhere(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  const nic::Tables tables = t.server.host->tables();
+  nic::KeyRecord& record = tables.keys[t.server.key.index()];
+  constexpr std::uint64_t kNowhere = 0x6'0000'0000;
+  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
+    tables.translations[record.first_page] = kNowhere;
+  else
+    record.bus = kNowhere + offset_in(t.server.start, kPage4K);
+  t.request.bytes = std::min<std::uint64_t>(t.request.bytes, 64);
+  t.post_and_finish();
+  const auto faults_of = [&] { return t.server.host->iommu().faults().records(); };
+  ASSERT(!faults_of().empty());
+  const std::string of_write = host::fault_text(faults_of().back());
+  t.connect_ends();
+  t.request.operation = Operation::Read;
+  t.post_and_finish();
+  account.told =
+      "The NIC's table leads nowhere. A write is posted: on a real bus it vanishes, and only the"
+      " IOMMU's fault record tells of it. A read must be answered, and is: Unsupported Request. Our"
+      " device is told of both, since software that knew and hid it would help nobody.";
+  account.facts = {{"the write", of_write}, {"the read", host::fault_text(faults_of().back())}};
+  account.operating_system = "finds two fault records of the IOMMU and prints them";
+}
+
 constexpr ReasonId kNoReason = ReasonId::None;
 
 const WrongCase kCases[] = {
@@ -315,12 +425,31 @@ const WrongCase kCases[] = {
      {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
       VtdReason::NoWrite, false},
      true},
+    {{"stale-iotlb", "A NIC goes on with an address that was unmapped (deferred invalidation)."},
+     Reach::ServerNic,
+     defers_invalidation,
+     play_stale_iotlb,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"wild-address", "The NIC uses a wrong address, and there is no IOMMU."},
+     Reach::ServerNic,
+     without_iommu,
+     play_wild_address,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
     {{"memlock", "The memlock limit is smaller than the buffer."},
      Reach::ClientRegistration,
      one_page_may_be_locked,
      play_memlock,
      {std::nullopt, ReasonId::MemlockExceeded, kNoReason, VtdReason::None, false},
      false},
+    {{"nowhere", "A posted write to nowhere, and then a read from there."},
+     Reach::ServerNic,
+     nullptr,
+     play_nowhere,
+     {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
+      VtdReason::NoWrite, false},
+     true},
 };
 
 }  // namespace
