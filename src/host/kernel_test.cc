@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "host/kernel_test_bench.h"
+#include "host/test_kernel.h"
 
 namespace softhca::host {
 namespace {
