@@ -178,8 +178,7 @@ void FrameAllocator::occupy(std::uint64_t frame, const FrameOwner& owner) {
   --free_;
   if ((block.used_before[word] & bit) != 0) ram_.zero({frame_at(frame), kPage4K});
   block.used_before[word] |= bit;
-  if (!block.each) block.each = std::make_unique<std::array<Record, kBlockFrames>>();
-  (*block.each)[frame % kBlockFrames] = {owner, 1};
+  small_[frame] = {owner, 1};
   ++used_[static_cast<std::size_t>(owner.use)];
 }
 
@@ -213,7 +212,9 @@ const FrameAllocator::Record* FrameAllocator::find_record(PhysAddr at) const {
   if (block.huge == 1) return &block.whole;
   if (block.huge == 2)
     return &blocks_[frame / kBlockFrames / kGigaBlocks * kGigaBlocks - first_block_].whole;
-  return &(*block.each)[frame % kBlockFrames];
+  const auto record = small_.find(frame);
+  ASSERT(record != small_.end());
+  return &record->second;
 }
 
 FrameAllocator::Record& FrameAllocator::record_of(PhysAddr frame) {
@@ -231,13 +232,13 @@ bool FrameAllocator::release(PhysAddr frame, std::uint64_t bytes) {
   if (--record.shares != 0) return false;
   const std::uint64_t count = bytes / kPage4K;
   used_[static_cast<std::size_t>(record.owner.use)] -= count;
-  record.owner = {};
   free_ += count;
   const std::uint64_t first = frame_number(frame);
   Block* block = &blocks_[first / kBlockFrames - first_block_];
   if (bytes == kPage4K) {
     block->free[first % kBlockFrames / 64] |= std::uint64_t{1} << (first % 64);
     ++block->free_count;
+    small_.erase(first);
     return true;
   }
   for (Block* const end = block + bytes / kPage2M; block != end; ++block) {
@@ -259,6 +260,15 @@ void FrameAllocator::set_owner(PhysAddr frame, std::uint64_t bytes, const FrameO
   used_[static_cast<std::size_t>(record.owner.use)] -= bytes / kPage4K;
   used_[static_cast<std::size_t>(owner.use)] += bytes / kPage4K;
   record.owner = owner;
+}
+
+void FrameAllocator::note_write(Range<PhysSpace> range) {
+  const std::uint64_t first = frame_number(range.start);
+  const std::uint64_t count = range.wraps() ? 0 : pages_touched(range, kPage4K);
+  for (std::uint64_t frame = first; frame < first + count; ++frame)
+    if (is_free(frame))
+      blocks_[frame / kBlockFrames - first_block_].used_before[frame % kBlockFrames / 64] |=
+          std::uint64_t{1} << (frame % 64);
 }
 
 FrameOwner FrameAllocator::owner_of(PhysAddr at) const {

@@ -14,9 +14,9 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/address.h"
@@ -76,6 +76,10 @@ class FrameAllocator {
   // REQUIRES: `frame` starts a frame that was taken; use is not Free.
   void set_owner(PhysAddr frame, std::uint64_t bytes, const FrameOwner& owner);
 
+  // A device wrote where nobody had asked it to: what of the range is free is zeroed when taken.
+  // (Writes to frames that are taken need not be told.)
+  void note_write(Range<PhysSpace> range);
+
   // Of any byte; Free outside the range. For a huge frame `at` is where its first byte is.
   FrameOwner owner_of(PhysAddr at) const;
   // The size of the frame that holds the byte: 4 KiB, 2 MiB or 1 GiB; 4 KiB if free.
@@ -106,7 +110,6 @@ class FrameAllocator {
     std::uint32_t free_count = 0;
     std::uint8_t huge = 0;  // 1: one frame of 2 MiB; 2: a part of one of 1 GiB
     Record whole;           // huge only; of 1 GiB the first block has it
-    std::unique_ptr<std::array<Record, kBlockFrames>> each;  // made when first needed
   };
 
   std::optional<std::uint64_t> find_up(std::uint64_t from, Range<PhysSpace> avoid) const;
@@ -127,6 +130,7 @@ class FrameAllocator {
   unsigned fragmentation_;
   std::uint64_t first_block_;  // number of the block that blocks_[0] is
   std::vector<Block> blocks_;
+  std::unordered_map<std::uint64_t, Record> small_;  // of 4 KiB frames, by number
   std::uint64_t free_ = 0;
   std::uint64_t next_ = 0;  // the frame behind the last one that was taken from the bottom
   std::array<std::uint64_t, kFrameUseCount> used_{};

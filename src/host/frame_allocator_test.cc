@@ -93,6 +93,19 @@ TEST(FrameAllocator, TouchesNoMemoryForAHugeFrameThatWasNeverUsed) {
   EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
 }
 
+TEST(FrameAllocator, ZeroesAFrameThatADeviceWroteToBeforeAnybodyHadIt) {
+  Ram ram = Ram::arena(3 * kPage2M);
+  FrameAllocator frames(ram, {{kPage4K}, 3 * kPage2M - kPage4K}, 1, 0);
+  for (const std::uint64_t at : {kPage4K + 8, kPage2M + 5 * kPage4K - 4}) {
+    std::memset(ram.cpu_address({at}), 0xff, 8);
+    frames.note_write({{at}, 8});
+  }
+  frames.note_write({{0}, kPage4K});
+  frames.note_write({{3 * kPage2M}, kPage4K});
+  EXPECT_TRUE(is_zero(ram, *frames.take(kPage4K, kSome), kPage4K));
+  EXPECT_TRUE(is_zero(ram, *frames.take(kPage2M, kSome), kPage2M));
+}
+
 TEST(FrameAllocator, GivesARunWhenAsked) {
   Ram ram = Ram::arena(2 * kPage2M);
   FrameAllocator frames(ram, {{0}, 2 * kPage2M}, 1, 0);

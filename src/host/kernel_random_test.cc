@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "host/kernel_test_bench.h"
+#include "host/test_kernel.h"
 
 namespace softhca::host {
 namespace {

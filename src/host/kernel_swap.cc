@@ -108,7 +108,7 @@ std::uint64_t Kernel::sweep(std::uint64_t pages, bool also_used, Time now) {
   for (const auto& [pid, program] : programs_) parts.push_back({program.get(), {}, kProgramEnd});
   const auto hand =
       std::ranges::find_if(parts, [&](const Part& part) { return part.program->pid >= hand_pid_; });
-  std::ranges::rotate(parts, hand);
+  std::rotate(parts.begin(), hand, parts.end());
   if (!parts.empty() && parts[0].program->pid == hand_pid_) {
     parts.push_back({parts[0].program, {}, hand_at_});
     parts[0].from = hand_at_;

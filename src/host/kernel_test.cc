@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "host/kernel_test_bench.h"
+#include "host/test_kernel.h"
 
 namespace softhca::host {
 namespace {
@@ -138,6 +138,23 @@ TEST(Kernel, KeepsTheParentOnItsPinnedFramesOverAForkUnlessTheRuleIsTheOldOne) {
     bench.kernel.exit(parent, {});
     bench.kernel.exit(child, {});
     EXPECT_TRUE(bench.is_empty());
+  }
+}
+
+TEST(Kernel, EndsSharingForADeviceEvenIfItOnlyReadsUnlessTheRuleIsTheOldOne) {
+  for (const bool alone : {true, false}) {
+    KernelBench bench(8 * kPage2M, {.copy_pinned_at_fork = alone});
+    const Pid parent = bench.spawn();
+    const VirtAddr at = bench.map(parent, 1);
+    bench.put(parent, at, 1);
+    const Pid child = *bench.kernel.fork(parent, {});
+    ASSERT_FALSE(bench.kernel.fault_in(parent, {at, 8}, false, {}));
+    const PhysAddr device_has = bench.frame(parent, at);
+    EXPECT_EQ(device_has != bench.frame(child, at), alone);
+    bench.put(parent, at, 2);
+    EXPECT_EQ(bench.in_frame(device_has), alone ? 2u : 1u);
+    ASSERT_FALSE(bench.kernel.fault_in(parent, {at, 8}, true, {}));
+    EXPECT_NE(bench.frame(parent, at), bench.frame(child, at));
   }
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/prng.h"
-#include "host/kernel_test_bench.h"
+#include "host/test_kernel.h"
 
 namespace softhca::host {
 namespace {
