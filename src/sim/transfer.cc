@@ -35,7 +35,8 @@ WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   world.network = cited_network_costs();
   world.host = cited_host_costs();
   world.host.ram_bytes = ram_for(s);
-  world.host.fragmentation = s.fragmentation;
+  // Frames of 1 GiB are set aside when a machine starts; later there are none.
+  world.host.fragmentation = s.page_bytes == kPage1G ? 0 : s.fragmentation;
   world.host.scatter = false;
   if (s.gpu) world.host.gpu_bytes = s.offset + s.bytes + kPage4K;
   world.host.acs_redirect = s.acs_redirect;
@@ -70,6 +71,12 @@ std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
                    ? tables.translations[record.first_page + i]
                    : align_down(BusAddr{record.bus}, kPage4K).value + i * kPage4K;
   return pages;
+}
+
+// False where its program gave the memory back.
+bool has_buffer(const TransferEnd& end) {
+  return end.host->is_on_gpu(end.start) ||
+         end.host->kernel().program(end.pid).region_at(end.start) != nullptr;
 }
 
 WorkOpcode opcode_of(Operation operation) {
@@ -136,15 +143,19 @@ void Transfer::allocate(TransferEnd& end) {
 }
 
 // The program uses its buffer for the first time: each side with bytes of its own.
-void Transfer::touch(TransferEnd& end) {
+bool Transfer::touch(TransferEnd& end) {
   end.before.resize(settings_.bytes);
   for (std::size_t i = 0; i < end.before.size(); i += sizeof(std::uint64_t)) {
     const std::uint64_t word = prng_.next();
     std::copy_n(bytes_of(word).begin(), std::min(sizeof word, end.before.size() - i),
                 end.before.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  end.host->store(end.start, end.before);
+  const bool on_gpu = end.host->is_on_gpu(end.start);
+  if (on_gpu) end.host->store(end.start, end.before);
+  const bool done =
+      on_gpu || end.host->kernel().store(end.pid, end.start, end.before, world_->now());
   end.touched = witness_->take();
+  return done;
 }
 
 bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32_t pd) {
@@ -191,8 +202,8 @@ bool Transfer::prepare(AccessFlags server_access) {
   connect_ends();
   for (TransferEnd* const end : {&client, &server}) {
     allocate(*end);
-    touch(*end);
-    if (!register_memory(*end, end == &server ? server_access : all_rights())) return false;
+    if (!touch(*end) || !register_memory(*end, end == &server ? server_access : all_rights()))
+      return false;
     try_to_move(*end);
   }
   request = {.remote_address = server.start.value,
@@ -283,11 +294,13 @@ const TransferEnd& Transfer::target() const {
 
 std::vector<std::byte> Transfer::arrived() const {
   const TransferEnd& end = target();
+  if (!has_buffer(end)) return {};
   return end.host->load(end.start, settings_.bytes);
 }
 
 bool Transfer::moved_all() const {
   const TransferEnd& end = target();
+  if (!has_buffer(end)) return false;
   for (std::uint64_t done = 0; done < settings_.bytes; done += kChunk) {
     const std::uint64_t bytes = std::min(kChunk, settings_.bytes - done);
     const auto now = end.host->load(advance(end.start, done), bytes);

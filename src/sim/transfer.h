@@ -55,7 +55,7 @@ class Transfer {
 
   // The stages, in this order.
   void allocate(TransferEnd& end);
-  void touch(TransferEnd& end);
+  bool touch(TransferEnd& end);  // false: there are no frames for it
   // False: refused. In the domain of the end's queue pair if `pd` is 0.
   bool register_memory(TransferEnd& end, driver::AccessFlags access, std::uint32_t pd = 0);
   void try_to_move(TransferEnd& end);

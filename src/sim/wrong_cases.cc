@@ -31,7 +31,7 @@ void play_not_registered(Transfer& t, Account& account) {
   t.connect_ends();
   for (TransferEnd* const end : {&t.client, &t.server}) {
     t.allocate(*end);
-    t.touch(*end);
+    ASSERT(t.touch(*end));
   }
   t.register_memory(t.server, Transfer::all_rights());
   t.request = {.remote_address = t.server.start.value,
