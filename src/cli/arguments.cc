@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
+
+#include "base/address.h"
 
 namespace softhca::cli {
 namespace {
 
 using Words = std::vector<std::string>;
+
+constexpr std::uint32_t kComparedTransfers = 1000;
 
 // CLI11 does not know that what it leaves over is a program.
 class HelpPage : public CLI::Formatter {
@@ -32,15 +37,19 @@ struct Grammar {
   CLI::App* stat = nullptr;
   CLI::App* ledger = nullptr;
   CLI::App* explain = nullptr;
+  CLI::App* journey = nullptr;
 
   RunArguments run_values;
   LedgerArguments ledger_values;
   ExplainArguments explain_values;
+  JourneyArguments journey_values;
+  bool compares = false;
   std::optional<std::int32_t> pid;
   bool json = false;
 
   Grammar();
   void add_run();
+  void add_journey();
   CLI::App* add_reader(const std::string& name, const std::string& purpose);
 };
 
@@ -77,6 +86,57 @@ Grammar::Grammar() {
   explain = add_reader("explain", "Why something was refused, and what to change");
   explain->add_option("WHAT", explain_values.what,
                       "The number (vendor_err in a program's log), its name, or: list");
+  add_journey();
+}
+
+void Grammar::add_journey() {
+  journey = add_reader("journey", "One transfer through two modelled servers, step by step");
+  journey->footer(
+      "Example: softhca journey --bytes 64k --op read --sockets\n"
+      "         softhca journey --wrong list\n"
+      "Nothing of this machine is used but its memory; the same options and the same\n"
+      "seed tell the same story everywhere.");
+  sim::JourneySettings& to = journey_values.settings;
+  const auto choice = [this](const char* name, auto& value, const char* word, const char* text,
+                             auto names) {
+    journey->add_option(name, value, text)
+        ->option_text(word)
+        ->transform(CLI::CheckedTransformer(std::move(names)).description(""));
+  };
+  const auto number = [this](const char* name, auto& value, const char* word, const char* text,
+                             std::uint64_t low, std::uint64_t high) {
+    journey->add_option(name, value, text)
+        ->option_text(word)
+        ->transform(CLI::AsSizeValue(false).description(""))
+        ->check(CLI::Range(low, high).description(""));
+  };
+  using sim::IommuChoice;
+  using sim::Operation;
+  choice("--op", to.operation, "write|read|send", "What the client asks for",
+         std::map<std::string, Operation>{
+             {"write", Operation::Write}, {"read", Operation::Read}, {"send", Operation::Send}});
+  number("--bytes", to.bytes, "N", "How many: 1 to 1g; k, m and g are powers of 1024", 1,
+         sim::kLongestJourney);
+  number("--offset", to.offset, "N", "Where in its first page the buffer begins: 0 to 4095", 0,
+         kPage4K - 1);
+  choice("--pages", to.page_bytes, "4k|2m|1g", "The size of a page of memory",
+         std::map<std::string, std::uint64_t>{{"4k", kPage4K}, {"2m", kPage2M}, {"1g", kPage1G}});
+  choice("--iommu", to.iommu, "on|deferred|passthrough|off", "What stands before memory",
+         std::map<std::string, IommuChoice>{{"on", IommuChoice::On},
+                                            {"deferred", IommuChoice::Deferred},
+                                            {"passthrough", IommuChoice::PassThrough},
+                                            {"off", IommuChoice::Off}});
+  number("--fragmentation", to.fragmentation, "PERCENT", "How scattered free memory is", 0, 100);
+  choice("--memory", to.gpu, "host|gpu", "Where the server's buffer lies",
+         std::map<std::string, bool>{{"host", false}, {"gpu", true}});
+  choice("--acs", to.acs_redirect, "on|off", "With --memory gpu: its switch sends all requests up",
+         std::map<std::string, bool>{{"on", true}, {"off", false}});
+  number("--hosts", to.hosts, "N", "How many servers there are: 2 to 8", 2, 8);
+  journey->add_flag("--sockets", to.sockets, "Send the same bytes by sockets too, and compare");
+  journey->add_flag("--compare", compares, "1,000 transfers by RDMA and by sockets");
+  journey->add_option("--seed", to.seed, "Another number tells another run")->option_text("N");
+  journey->add_flag("--steps", journey_values.steps, "Every step in full");
+  journey->add_option("--wrong", to.wrong, "Break something: list names what")->option_text("WHAT");
 }
 
 void Grammar::add_run() {
@@ -161,6 +221,13 @@ Result<Arguments, UsageError> value_of(Grammar& grammar, const SplitWords& words
       return wrong("ledger", "no file; write one with softhca run --ledger FILE -- PROGRAM");
     return Arguments(grammar.ledger_values);
   }
+  if (grammar.journey->parsed()) {
+    JourneyArguments& values = grammar.journey_values;
+    values.json = grammar.json;
+    values.list_wrong = values.settings.wrong == "list";
+    if (grammar.compares) values.settings.compare = kComparedTransfers;
+    return Arguments(values);
+  }
   grammar.explain_values.json = grammar.json;
   if (grammar.explain_values.what.empty())
     return wrong("explain", "no reason; give its number (vendor_err), its name, or: list");
@@ -179,7 +246,7 @@ Result<Arguments, UsageError> parse_arguments(const Words& words) {
   Grammar grammar;
   const SplitWords cut = split(words);
   if (words.empty())
-    return wrong("", "no command; one of run, devices, doctor, stat, ledger, explain");
+    return wrong("", "no command; one of run, devices, doctor, stat, ledger, explain, journey");
   try {
     // CLI11 takes the words from the back.
     grammar.app.parse(Words(cut.ours.rbegin(), cut.ours.rend()));
@@ -192,7 +259,7 @@ Result<Arguments, UsageError> parse_arguments(const Words& words) {
     if (used.empty() && !words[0].starts_with('-'))
       return wrong("", words[0] +
                            " is not a command; one of run, devices, doctor, stat, ledger, "
-                           "explain");
+                           "explain, journey");
     return wrong(used.empty() ? "" : used[0]->get_name(), one_line(error.what()));
   }
   return value_of(grammar, cut);

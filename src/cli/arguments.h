@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/journey.h"
 
 namespace softhca::cli {
 
@@ -48,13 +49,20 @@ struct ExplainArguments {
   std::string what;  // a number, a name, or "list"
 };
 
+struct JourneyArguments {
+  bool json = false;
+  bool steps = false;       // every detail
+  bool list_wrong = false;  // --wrong list
+  sim::JourneySettings settings;
+};
+
 // --help and --version: the text is all that was asked for.
 struct ShowText {
   std::string text;
 };
 
 using Arguments = std::variant<ShowText, RunArguments, DevicesArguments, DoctorArguments,
-                               StatArguments, LedgerArguments, ExplainArguments>;
+                               StatArguments, LedgerArguments, ExplainArguments, JourneyArguments>;
 
 // One line that names what is wrong and what to do about it.
 struct UsageError {

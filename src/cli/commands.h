@@ -23,5 +23,6 @@ int command_doctor(const DoctorArguments& arguments, Terminal& terminal);
 int command_stat(const StatArguments& arguments, Terminal& terminal);
 int command_ledger(const LedgerArguments& arguments, Terminal& terminal);
 int command_explain(const ExplainArguments& arguments, Terminal& terminal);
+int command_journey(const JourneyArguments& arguments, Terminal& terminal);
 
 }  // namespace softhca::cli

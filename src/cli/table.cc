@@ -33,23 +33,6 @@ std::string toned(std::string_view text, Tone tone, const Look& look) {
   return fmt::format("\x1b[{}m{}\x1b[0m", kCodes[static_cast<std::size_t>(tone)], text);
 }
 
-std::string grouped(std::uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 7> kUnits = {"B",   "KiB", "MiB", "GiB",
-                                                      "TiB", "PiB", "EiB"};
-  std::size_t unit = 0;
-  while (unit + 1 < kUnits.size() && (bytes >> (10 * (unit + 1))) != 0) ++unit;
-  const std::uint64_t size = std::uint64_t{1} << (10 * unit);
-  if (bytes % size == 0) return fmt::format("{} {}", bytes / size, kUnits[unit]);
-  return fmt::format("{:.1f} {}", static_cast<double>(bytes) / static_cast<double>(size),
-                     kUnits[unit]);
-}
-
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
   ASSERT(indent < columns);
   const std::string margin(indent, ' ');

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trace/words.h"
+
 namespace softhca::cli {
 
 struct Look {
@@ -21,10 +23,8 @@ Look look_of(int fd);
 enum class Tone : std::uint8_t { Plain, Strong, Good, Warning, Bad, Faint };
 std::string toned(std::string_view text, Tone tone, const Look& look);
 
-// "1234567" as "1,234,567".
-std::string grouped(std::uint64_t number);
-// "65536" as "64 KiB"; numbers that are not whole get one decimal.
-std::string bytes_text(std::uint64_t bytes);
+using trace::bytes_text;
+using trace::grouped;
 
 // Breaks at blanks so that no line is longer than `columns`; a longer word is cut. Every line
 // starts with `indent` blanks, which count. Ends without a newline.

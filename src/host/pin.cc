@@ -199,6 +199,17 @@ std::uint32_t Pins::count_at(PhysAddr at) const {
   return page < run.end ? run.count : 0;
 }
 
+std::uint32_t Pins::most_in(Range<PhysSpace> range) const {
+  ASSERT(range.length > 0 && !range.wraps());
+  const std::uint64_t first = range.start.value / kPage4K;
+  const std::uint64_t end = first + pages_touched(range, kPage4K);
+  auto run = runs_.upper_bound(first);
+  if (run != runs_.begin() && std::prev(run)->second.end > first) --run;
+  std::uint32_t most = 0;
+  for (; run != runs_.end() && run->first < end; ++run) most = std::max(most, run->second.count);
+  return most;
+}
+
 Pins::Hold Pins::hold_at(PhysAddr at, std::uint64_t bytes) const {
   const std::uint64_t page = at.value / kPage4K;
   const auto up_to = [&](std::uint64_t end_page) {

@@ -62,6 +62,8 @@ class Pins {
   void unpin(PinId id, Time now);
 
   std::uint32_t count_at(PhysAddr at) const;
+  // The largest count of any page that the range touches. REQUIRES: not empty, does not wrap.
+  std::uint32_t most_in(Range<PhysSpace> range) const;
   std::uint64_t pages_held() const { return pages_held_; }        // distinct pages
   std::uint64_t pages_charged() const { return pages_charged_; }  // sum over the pins
   std::size_t pin_count() const { return pins_.size(); }

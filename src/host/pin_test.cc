@@ -63,6 +63,22 @@ TEST(Pins, TakeOneRunForATebibyte) {
   EXPECT_EQ(pins.run_count(), 0u);
 }
 
+TEST(Pins, KnowTheLargestCountInARange) {
+  TestBench bench;
+  Pins pins(nullptr, {}, bench.tracer);
+  const auto a = pins.pin(pages(10, 10), {});
+  const auto b = pins.pin(pages(15, 10), {});
+  EXPECT_EQ(pins.most_in(pages(0, 10)), 0u);
+  EXPECT_EQ(pins.most_in(pages(0, 11)), 1u);
+  EXPECT_EQ(pins.most_in({{14 * kPage4K + 9}, kPage4K - 9}), 1u);
+  EXPECT_EQ(pins.most_in({{14 * kPage4K + 9}, kPage4K - 8}), 2u);
+  EXPECT_EQ(pins.most_in(pages(16, 1)), 2u);
+  EXPECT_EQ(pins.most_in(pages(20, 1000)), 1u);
+  EXPECT_EQ(pins.most_in(pages(25, 1000)), 0u);
+  pins.unpin(a->id, {});
+  pins.unpin(b->id, {});
+}
+
 // Random pins against one number for each page.
 void check_against_model(Pins& pins, std::uint64_t base_page, std::uint64_t page_count,
                          int rounds) {

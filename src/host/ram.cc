@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/range.h"
 #include "host/pin.h"
+#include "os/reserved_memory.h"
 
 namespace softhca::host {
 namespace {
@@ -62,6 +63,23 @@ std::byte* Ram::cpu_address(PhysAddr at) const {
     return window->memory.data() + distance(window->range.start, at);
   }
   return reinterpret_cast<std::byte*>(base_ + at.value);
+}
+
+void Ram::zero(Range<PhysSpace> range) {
+  ASSERT(arena_ != nullptr && (Range<PhysSpace>{{0}, size_}.contains(range.start, range.length)));
+  if (range.length == 0) return;
+  std::byte* const start = cpu_address(range.start);
+  if (range.length < kPage2M) {
+    std::memset(start, 0, range.length);
+    return;
+  }
+  // The arena does not start at a page of this process, so the edges are written.
+  const std::uint64_t head =
+      (kPage4K - reinterpret_cast<std::uintptr_t>(start) % kPage4K) % kPage4K;
+  const std::uint64_t whole = (range.length - head) / kPage4K * kPage4K;
+  std::memset(start, 0, head);
+  os::discard_pages({start + head, whole});
+  std::memset(start + head + whole, 0, range.length - head - whole);
 }
 
 PhysAddr Ram::frame_of(const void* at) const {

@@ -56,6 +56,10 @@ class Ram {
   Moved read(std::span<const pcie::Span> from, Bytes to);
   Moved write(std::span<const pcie::Span> to, ConstBytes from);
 
+  // Arena only: zeroes the range. Large ones take no memory any more until they are used again.
+  // REQUIRES: within the arena.
+  void zero(Range<PhysSpace> range);
+
   bool is_process() const { return copy_ != nullptr; }
 
   // Where the CPU finds a byte: live its virtual address, in an arena a place in it.

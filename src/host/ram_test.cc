@@ -43,6 +43,19 @@ TEST(RamArena, HasNoFramesBehindItsEnd) {
   EXPECT_EQ(moved.done_bytes, 100u);
 }
 
+TEST(RamArena, ZeroesExactlyTheRange) {
+  Ram ram = Ram::arena(4 * kPage2M);
+  const std::span<std::byte> memory(ram.cpu_address({0}), 4 * kPage2M);
+  for (const std::uint64_t bytes : {std::uint64_t{1}, kPage4K, kPage2M, kPage2M + 5003}) {
+    std::ranges::fill(memory, std::byte{7});
+    ram.zero({{12'345}, bytes});
+    EXPECT_EQ(memory[12'344], std::byte{7});
+    EXPECT_TRUE(std::ranges::all_of(memory.subspan(12'345, bytes),
+                                    [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_EQ(memory[12'345 + bytes], std::byte{7});
+  }
+}
+
 // The same copies in both kinds of machine.
 void check_copies(Ram& ram, std::uint64_t base, Bytes memory) {
   Prng prng(8);

@@ -215,25 +215,27 @@ void Device::write_cqe(const PendingCqe& pending, Time now) {
   if (found == cqs_.end() || found->second.failed()) return;
   CompletionQueue& cq = found->second;
   const CompletionQueue::Written written = cq.write(pending.cqe, memory_, now);
-  if (written.full || !written.outcome) return fail_cq(cq, now);
+  if (written.full) return fail_cq(cq, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
+  if (!written.outcome) return fail_cq(cq, written.outcome.reason, now);
   tracer_.count(Counter::CqesWritten);
   tracer_.emit(EventKind::Cqe, now, pending.cqn, pending.cqe.qpn, pending.cqe.work,
                pending.cqe.status, pending.cqe.byte_count);
   if (written.wants_event) raise_event(EqeKind::Completion, cq.cqn(), ReasonId::None, now);
 }
 
-// C36: a completion queue that overruns fails, and with it every queue pair that uses it.
-void Device::fail_cq(CompletionQueue& cq, Time now) {
+// C36: a completion queue that overruns, or cannot be written to, fails, and with it every queue
+// pair that uses it.
+void Device::fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now) {
   cq.set_failed();
-  raise_event(EqeKind::CqError, cq.cqn(), ReasonId::CqOverrun, now);
+  raise_event(EqeKind::CqError, cq.cqn(), why.id, now);
   for (const std::uint32_t index : std::vector<std::uint32_t>(used_slots_)) {
     Slot& slot = slots_[index];
     const QpContext& context = slot.qp->context();
     if (context.send_cqn != cq.cqn() && context.receive_cqn != cq.cqn()) continue;
     if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) continue;
-    on_failure(slot, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
-    slot.qp->enter_error(Status::Flushed, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
-    raise_event(EqeKind::QpFatal, context.qpn.value, ReasonId::CqOverrun, now);
+    on_failure(slot, why, now);
+    slot.qp->enter_error(Status::Flushed, why, now);
+    raise_event(EqeKind::QpFatal, context.qpn.value, why.id, now);
     activate(slot);
   }
 }

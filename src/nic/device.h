@@ -123,7 +123,7 @@ class Device {
   void write_cqe(const PendingCqe& pending, Time now);
   void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
   void on_failure(Slot& slot, const trace::Reason& reason, Time now);
-  void fail_cq(CompletionQueue& cq, Time now);
+  void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
   bool put_off(Time now);

@@ -1,53 +1,114 @@
 #include "sim/host.h"
 
 #include <algorithm>
-#include <map>
+#include <bit>
 
 #include "base/assert.h"
 #include "driver/table_memory.h"
-#include "sim/arena.h"
+#include "sim/program_memory.h"
 
 namespace softhca::sim {
 namespace {
 
 using trace::Reason;
-using trace::ReasonId;
 
-// RAM is divided: queues of driver and device first, then the program's memory.
-constexpr std::uint64_t kRingShare = 2;
+// RAM, from the bottom: what nothing may use, so that a forgotten address is seen; the tables of
+// the IOMMU; the rings of driver and device; the kernel's frames.
+constexpr host::FrameIndex kFirstTable = 16;
+constexpr std::uint64_t kSmallestRam = std::uint64_t{16} << 20;
+constexpr std::uint64_t kRingBytes = std::uint64_t{6} << 20;
+
+// Enough for all of RAM in pages of 4 KiB, and for tables that are not full.
+Range<PhysSpace> table_memory(std::uint64_t ram_bytes) {
+  const std::uint64_t bytes = ram_bytes / 512 + kPage2M;
+  return {{0}, (bytes + kPage2M - 1) / kPage2M * kPage2M};
+}
+Range<PhysSpace> ring_memory(std::uint64_t ram_bytes) {
+  const Range<PhysSpace> tables = table_memory(ram_bytes);
+  return {advance(tables.start, tables.length), kRingBytes};
+}
+Range<PhysSpace> kernel_memory(std::uint64_t ram_bytes) {
+  const Range<PhysSpace> rings = ring_memory(ram_bytes);
+  const PhysAddr first = advance(rings.start, rings.length);
+  return {first, ram_bytes - first.value};
+}
+
 constexpr std::size_t kKeys = 4096;
 constexpr std::size_t kTranslations = 65536;
 constexpr std::size_t kQps = 64;
-constexpr std::size_t kIommuFrames = 512;
 constexpr std::uint32_t kFirstQpn = 0x4000;
+
+// Far above RAM, as firmware places large BARs.
+constexpr PhysAddr kGpuBar{0x38'0000'0000};
+constexpr std::size_t kGpuMemoryBar = 1;
+constexpr pcie::RequesterId kNicId{0x0100};  // 01:00.0
+constexpr pcie::RequesterId kGpuId{0x0200};  // 02:00.0
+
+pcie::FunctionShape gpu_shape(std::uint64_t bytes) {
+  pcie::FunctionShape shape;
+  shape.device = 2;
+  shape.class_code = 0x030200;  // 3D controller
+  if (bytes != 0) shape.bars[kGpuMemoryBar] = {.bytes = std::bit_ceil(bytes), .prefetchable = true};
+  return shape;
+}
+
+constexpr host::PageRights kReadWrite = host::PageRight::Read | host::PageRight::Write;
+
+host::KernelSettings kernel_settings(const HostSettings& s) {
+  host::KernelSettings settings;
+  settings.memory = kernel_memory(s.ram_bytes);
+  settings.seed = s.seed ^ 0x6b65726e;
+  settings.fragmentation = s.fragmentation;
+  settings.copy_pinned_at_fork = s.copy_pinned_at_fork;
+  return settings;
+}
+
+host::PinPolicy pin_policy(const HostSettings& s) {
+  return {.strict = s.memlock_limit != UINT64_MAX, .memlock_limit = s.memlock_limit};
+}
 
 }  // namespace
 
 struct Host::Machine {
-  Machine(const HostSettings& s)
+  Machine(const HostSettings& s, const Time& clock)
       : counters(trace::kCounterCount),
         tracer(trace::Counters(counters), s.journal, s.number),
         ram(host::Ram::arena(s.ram_bytes)),
         keys(kKeys),
-        translations(kTranslations),
+        translations(s.ram_bytes / kPage4K + kTranslations),
         qps(kQps),
-        iommu_memory(kIommuFrames * kPage4K),
-        pins(nullptr, {}, tracer),
-        frames(iommu_memory),
+        pins(nullptr, pin_policy(s), tracer),
+        no_pins(nullptr, {}, tracer),
+        kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),
+        frames({ram.cpu_address({0}), table_memory(s.ram_bytes).length}, kFirstTable),
         contexts(frames, tracer),
-        iommu(frames, {}, tracer),
+        iommu(frames, kNicId, tracer),
         iova(s.seed ^ 0x696f7661),
+        config({}, kNicId, &tracer),
+        gpu_config(gpu_shape(s.gpu_bytes), kGpuId, &tracer),
+        gpu_memory(s.gpu_bytes == 0 ? 0 : std::bit_ceil(s.gpu_bytes)),
+        fabric({.has_switch = true, .acs_redirect = s.acs_redirect, .root_routes_peers = true}),
         port({.ram = ram,
               .iommu = iommu,
               .iotlb = iotlb,
               .config = config,
               .tracer = tracer,
-              .contexts = &contexts},
+              .contexts = &contexts,
+              .fabric = &fabric},
              s.costs),
         dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
-            host::IommuMode::TranslateStrict, s.seed ^ 0x646d61),
-        rings(ram, s.ram_bytes / kRingShare),
-        space(s.ram_bytes / kRingShare, s.ram_bytes - s.ram_bytes / kRingShare) {}
+            s.iommu, s.seed ^ 0x646d61),
+        rings(ram, ring_memory(s.ram_bytes)),
+        memory(kernel, clock) {
+    fabric.add("NIC", config);
+    if (s.gpu_bytes == 0) return;
+    fabric.add("GPU", gpu_config);
+    gpu_config.place_bar(kGpuMemoryBar, kGpuBar, clock);
+    gpu_config.set_memory_space(true, clock);
+    const Range<PhysSpace> bar{kGpuBar, gpu_memory.size()};
+    ram.add_window(bar, gpu_memory);
+    memory.set_gpu(bar);
+  }
 
   std::vector<std::uint64_t> counters;
   trace::Tracer tracer;
@@ -55,23 +116,31 @@ struct Host::Machine {
   std::vector<nic::KeyRecord> keys;
   std::vector<std::uint64_t> translations;
   std::vector<nic::QpRecord> qps;
-  std::vector<std::byte> iommu_memory;
   host::Pins pins;
+  host::Pins no_pins;
+  host::Kernel kernel;
   host::TableFrames frames;
   host::ContextTable contexts;
   host::Iommu iommu;
   host::IovaSpace iova;
   host::Iotlb iotlb;
   pcie::ConfigSpace config;
+  pcie::ConfigSpace gpu_config;
+  std::vector<std::byte> gpu_memory;
+  pcie::Fabric fabric;
   host::RootPort port;
   host::DmaDomain dma;
   ArenaRings rings;
-  ArenaSpace space;
-  std::uint64_t next_virtual = kVirtualBase;
+  ProgramMemory memory;
+  std::uint64_t gpu_used = 0;
 };
 
-Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
-    : machine_(std::make_unique<Machine>(settings)), gid_(gid) {
+Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link, const Time& clock)
+    : machine_(std::make_unique<Machine>(settings, clock)),
+      gid_(gid),
+      number_(settings.number),
+      clock_(clock) {
+  ASSERT(settings.ram_bytes >= kSmallestRam);
   Machine& m = *machine_;
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
       .ram = m.ram,
@@ -79,7 +148,7 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
       .dma = m.dma,
       .port = m.port,
       .config = m.config,
-      .space = m.space,
+      .space = m.memory,
       .rings = m.rings,
       .link = link,
       .tracer = m.tracer,
@@ -99,29 +168,78 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link)
                      .max_message_bytes = nic::kMaxMessageBytes,
                      .down = {}},
                     {{0, gid}});
+  run(spawn("application"));
 }
 
 Host::~Host() = default;
 
-VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset) {
+host::Pid Host::spawn(std::string_view name) {
+  const auto pid = kernel().spawn(name);
+  ASSERT(pid);
+  return *pid;
+}
+void Host::run(host::Pid pid) { machine_->memory.run(pid); }
+host::Pid Host::running() const { return machine_->memory.running(); }
+
+VirtAddr Host::allocate(std::uint64_t bytes, std::uint64_t offset, std::uint64_t page_bytes) {
+  const auto at = kernel().map_memory(running(), offset + bytes, page_bytes, kReadWrite);
+  ASSERT(at);
+  return advance(*at, offset);
+}
+
+VirtAddr Host::allocate_on_gpu(std::uint64_t bytes, std::uint64_t offset) {
   Machine& m = *machine_;
-  const VirtAddr at{m.next_virtual + offset};
-  const std::uint64_t pages = pages_touched(Range<VirtSpace>{at, bytes}, kPage4K);
-  m.space.set({m.next_virtual}, pages * kPage4K, ArenaSpace::Page::Writable);
-  m.next_virtual += pages * kPage4K;
+  const VirtAddr at = advance(kGpuWindow, m.gpu_used + offset);
+  m.gpu_used += (offset + bytes + kPage4K - 1) / kPage4K * kPage4K;
+  ASSERT(m.gpu_used <= m.gpu_memory.size());
   return at;
 }
+bool Host::is_on_gpu(VirtAddr at) const { return machine_->memory.is_on_gpu(at); }
+Range<PhysSpace> Host::gpu_bar() const { return machine_->memory.gpu(); }
 
-Bytes Host::memory(VirtAddr at, std::uint64_t bytes) {
-  return {machine_->ram.cpu_address(machine_->space.frame_of(at)), bytes};
+std::vector<std::byte> Host::load(VirtAddr at, std::uint64_t bytes) {
+  std::vector<std::byte> loaded(bytes);
+  if (is_on_gpu(at)) {
+    const pcie::Span span{machine_->memory.on_gpu(at), bytes};
+    const auto read = ram().read({&span, 1}, loaded);
+    ASSERT(read);
+    return loaded;
+  }
+  const auto done = kernel().load(running(), at, loaded, clock_);
+  ASSERT(done);
+  return loaded;
 }
+
+void Host::store(VirtAddr at, ConstBytes bytes) {
+  if (is_on_gpu(at)) {
+    const pcie::Span span{machine_->memory.on_gpu(at), bytes.size()};
+    const auto written = ram().write({&span, 1}, bytes);
+    ASSERT(written);
+    return;
+  }
+  const auto done = kernel().store(running(), at, bytes, clock_);
+  ASSERT(done);
+}
+
+void Host::fill(VirtAddr at, std::uint64_t bytes, std::byte with) {
+  store(at, std::vector<std::byte>(bytes, with));
+}
+
 void Host::unmap(VirtAddr at, std::uint64_t bytes) {
-  machine_->space.set(at, bytes, ArenaSpace::Page::Gone);
+  const auto done = kernel().unmap(running(), {at, bytes}, clock_);
+  ASSERT(done);
 }
 void Host::protect(VirtAddr at, std::uint64_t bytes) {
-  machine_->space.set(at, bytes, ArenaSpace::Page::ReadOnly);
+  const auto done = kernel().protect(running(), {at, bytes}, host::PageRight::Read, clock_);
+  ASSERT(done);
 }
 
+host::Kernel& Host::kernel() { return machine_->kernel; }
+host::Ram& Host::ram() { return machine_->ram; }
+host::DmaDomain& Host::dma() { return machine_->dma; }
+host::Iotlb& Host::iotlb() { return machine_->iotlb; }
+host::RootPort& Host::port() { return machine_->port; }
+trace::Tracer& Host::tracer() { return machine_->tracer; }
 host::Iommu& Host::iommu() { return machine_->iommu; }
 host::Pins& Host::pins() { return machine_->pins; }
 host::IovaSpace& Host::iova() { return machine_->iova; }

@@ -42,7 +42,7 @@ Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::u
     arena.key = region->key;
     arena.model.resize(arena.bytes);
     for (std::byte& b : arena.model) b = static_cast<std::byte>(prng_.next());
-    std::ranges::copy(arena.model, arena.host->memory(arena.start, arena.bytes).begin());
+    arena.host->store(arena.start, arena.model);
   }
   directions_[0] = {.from = c.a, .to = c.b, .operations = {}, .receives = {}};
   directions_[1] = {.from = c.b, .to = c.a, .operations = {}, .receives = {}};
@@ -189,7 +189,7 @@ bool Workload::finished() const {
 std::string Workload::verdict() {
   if (!wrong_.empty()) return wrong_;
   for (Arena& arena : arenas_) {
-    const Bytes memory = arena.host->memory(arena.start, arena.bytes);
+    const std::vector<std::byte> memory = arena.host->load(arena.start, arena.bytes);
     const auto [is, should] = std::ranges::mismatch(memory, arena.model);
     if (is != memory.end()) complain(fmt::format("memory differs at byte {}", is - memory.begin()));
   }

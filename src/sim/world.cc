@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "sim/constants.h"
 
 namespace softhca::sim {
 
@@ -26,20 +27,21 @@ wire::Gid gid_of_host(std::size_t i, bool ipv6) {
 
 HostSettings cited_host_costs() {
   HostSettings s;
-  // Data published with pcie-bench (Neugebauer et al., SIGCOMM 2018), NFP-6000 on PCIe Gen3 x8 in a
-  // Xeon E5-2630v4: mean latency of a 64 B DMA read, warm; added by an IOTLB miss, mean.
-  s.costs.read_latency = nanoseconds(557);
-  s.costs.write_latency = picoseconds(278'500);  // half of that round trip: derived, not measured
-  s.costs.iotlb_miss = nanoseconds(288);
-  s.costs.ps_per_byte = 127;                     // 8 / (8 GT/s * 8 lanes * 128/130) ns
-  s.costs.tlp_overhead = picoseconds(24 * 127);  // 24 bytes of header and framing
+  s.costs.read_latency = cost_of(Constant::DmaRead);
+  s.costs.write_latency = cost_of(Constant::DmaWrite);
+  s.costs.iotlb_miss = cost_of(Constant::IotlbMiss);
+  s.costs.peer_read_latency = cost_of(Constant::DmaRead);
+  s.costs.peer_write_latency = cost_of(Constant::DmaWrite);
+  s.costs.redirect_latency = cost_of(Constant::PeerThroughRoot);
+  s.costs.ps_per_byte = cost_of(Constant::LinkByte).ps;
+  s.costs.tlp_overhead = cost_of(Constant::TlpHeader);
   return s;
 }
 
 link::SimCosts cited_network_costs() {
   link::SimCosts costs;
-  costs.delay = nanoseconds(500);  // a short cable and a cut-through switch (assumed, not measured)
-  costs.ps_per_byte = 80;          // 100 Gb/s: IEEE 802.3, definition
+  costs.delay = cost_of(Constant::CableDelay);
+  costs.ps_per_byte = cost_of(Constant::CableByte).ps;
   return costs;
 }
 
@@ -53,7 +55,7 @@ World::World(const WorldSettings& settings) {
     host.number = static_cast<std::uint16_t>(i);
     host.journal = journal_.get();
     const wire::Gid gid = gid_of_host(i, settings.ipv6);
-    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1})));
+    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1}), now_));
   }
 }
 
@@ -148,13 +150,15 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   ASSERT(ok);
 }
 
-Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventSink* events,
-                         Time now) {
-  Connection::End end{.host = &host, .pd = 0, .cq = nullptr, .qp = nullptr};
+Connection::End make_end(Host& host, std::uint32_t pd, const ConnectionSettings& s,
+                         driver::EventSink* events, Time now) {
+  Connection::End end{.host = &host, .pd = pd, .cq = nullptr, .qp = nullptr};
   driver::Engine& engine = host.engine();
-  const auto pd = engine.alloc_pd();
-  ASSERT(pd);
-  end.pd = *pd;
+  if (pd == 0) {
+    const auto fresh = engine.alloc_pd();
+    ASSERT(fresh);
+    end.pd = *fresh;
+  }
   const auto cq = engine.create_cq(4 * s.depth, events, now);
   ASSERT(cq);
   end.cq = *cq;
@@ -178,8 +182,8 @@ Connection::End make_end(Host& host, const ConnectionSettings& s, driver::EventS
 }  // namespace
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
-  Connection c{make_end(a, settings, settings.events_a, world.now()),
-               make_end(b, settings, settings.events_b, world.now())};
+  Connection c{make_end(a, settings.pd_a, settings, settings.events_a, world.now()),
+               make_end(b, settings.pd_b, settings, settings.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;

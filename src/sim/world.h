@@ -23,7 +23,7 @@ struct WorldSettings {
   bool ipv6 = false;
 };
 
-// One simple machine: PCIe Gen3 x8 and 100 Gb/s Ethernet. Sources at each number in world.cc.
+// One simple machine: PCIe Gen3 x8 and 100 Gb/s Ethernet. The numbers are in sim/constants.h.
 HostSettings cited_host_costs();
 link::SimCosts cited_network_costs();
 
@@ -41,6 +41,7 @@ class World {
   // FNV-1a over all events so far; 0 unless recording.
   std::uint64_t journal_hash() const;
   const trace::Journal* journal() const { return journal_.get(); }
+  trace::Journal* journal() { return journal_.get(); }
 
   // Lets every host do what is due now; if nothing is, moves the clock to the next event first.
   // False if there is none.
@@ -88,6 +89,8 @@ struct ConnectionSettings {
   wire::Psn psn_b{0x12'3456};
   driver::EventSink* events_a = nullptr;
   driver::EventSink* events_b = nullptr;
+  std::uint32_t pd_a = 0;  // protection domains; 0: a new one
+  std::uint32_t pd_b = 0;
 };
 
 // REQUIRES: both engines accept it.

@@ -15,6 +15,7 @@ void Journal::append(Event event) {
     hash_ *= 0x100000001b3u;
   }
   ring_[appended_++ % ring_.size()] = event;
+  if (listener_) listener_(event);
 }
 
 std::vector<Event> Journal::events() const {

@@ -6,7 +6,9 @@
 // Threads  owned by the device's owner, like everything that emits
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trace/counters.h"
@@ -22,6 +24,10 @@ class Journal {
 
   void append(Event event);
 
+  // Hears every event as it is appended; one listener, or none (an empty one).
+  using Listener = std::function<void(const Event&)>;
+  void set_listener(Listener listener) { listener_ = std::move(listener); }
+
   // Oldest first.
   std::vector<Event> events() const;
   std::uint64_t appended() const { return appended_; }
@@ -34,6 +40,7 @@ class Journal {
   std::vector<Event> ring_;
   std::uint64_t appended_ = 0;
   std::uint64_t hash_ = 0xcbf29ce484222325u;
+  Listener listener_;
 };
 
 // "12.345678 ms  packet_sent qpn 0x4017 opcode 10 psn 7 payload 64 nth 1 dest_qpn 0x5001"

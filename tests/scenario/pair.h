@@ -71,14 +71,14 @@ struct Pair {
   Buffer make_buffer(const Connection::End& end, std::uint32_t access, std::uint32_t pd) {
     Host& host = *end.host;
     const VirtAddr around = host.allocate(kBufferBytes + 2 * kPage4K);
-    std::ranges::fill(host.memory(around, kBufferBytes + 2 * kPage4K), std::byte{0xee});
+    host.fill(around, kBufferBytes + 2 * kPage4K, std::byte{0xee});
     const VirtAddr start{around.value + kPage4K + kBufferOffset};
     const auto region = host.engine().register_memory(
         pd, start, kBufferBytes, {start.value}, driver::AccessFlags::of_bits(access), world.now());
     EXPECT_TRUE(region);
     arounds.push_back({&host, around, {}});
     Buffer buffer{&host, start, region->key};
-    std::ranges::fill(host.memory(start, kBufferBytes), std::byte{0x11});
+    host.fill(start, kBufferBytes, std::byte{0x11});
     return buffer;
   }
 
@@ -103,15 +103,15 @@ struct Pair {
   // Everything outside the registered buffers is as it was.
   void expect_surroundings_untouched() {
     for (const Buffer& around : arounds) {
-      const Bytes memory = around.host->memory(around.start, kBufferBytes + 2 * kPage4K);
+      const auto memory = around.host->load(around.start, kBufferBytes + 2 * kPage4K);
       const auto is_fill = [](std::byte b) { return b == std::byte{0xee}; };
-      EXPECT_TRUE(std::ranges::all_of(memory.first(kPage4K + kBufferOffset), is_fill));
-      EXPECT_TRUE(
-          std::ranges::all_of(memory.subspan(kPage4K + kBufferOffset + kBufferBytes), is_fill));
+      EXPECT_TRUE(std::ranges::all_of(std::span(memory).first(kPage4K + kBufferOffset), is_fill));
+      EXPECT_TRUE(std::ranges::all_of(
+          std::span(memory).subspan(kPage4K + kBufferOffset + kBufferBytes), is_fill));
     }
   }
   bool is_filled(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes, std::byte with) {
-    return std::ranges::all_of(buffer.host->memory({buffer.start.value + offset}, bytes),
+    return std::ranges::all_of(buffer.host->load({buffer.start.value + offset}, bytes),
                                [&](std::byte x) { return x == with; });
   }
 

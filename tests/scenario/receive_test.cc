@@ -25,7 +25,7 @@ TEST(Receive, AWriteWithImmediateReportsItsLengthAndLeavesTheReceiveBufferAlone)
     const Buffer unused = pair.make_buffer(pair.connection.b, kAllRights);
     std::array receive{unused.sge(0, 64)};
     pair.post_receive(pair.connection.b, 7, receive);
-    std::ranges::fill(pair.world.host(0).memory(pair.a.start, kBufferBytes), std::byte{0x77});
+    pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x77});
     std::array sges{pair.a.sge(0, bytes)};
     pair.post(pair.connection.a, request(WorkOpcode::WriteImm, sges, pair.b));
     pair.settle();
@@ -45,8 +45,9 @@ TEST(Receive, AWriteWithImmediateReportsItsLengthAndLeavesTheReceiveBufferAlone)
 
 TEST(Receive, ASendIsScatteredOverItsSegments) {
   Pair pair;
-  const Bytes source = pair.world.host(0).memory(pair.a.start, kBufferBytes);
+  std::vector<std::byte> source(kBufferBytes);
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 7);
+  pair.world.host(0).store(pair.a.start, source);
   std::array receive{pair.b.sge(4000, 1000), pair.b.sge(0, 0), pair.b.sge(0, 3000),
                      pair.b.sge(6000, 2000)};
   pair.post_receive(pair.connection.b, 7, receive);
@@ -56,12 +57,12 @@ TEST(Receive, ASendIsScatteredOverItsSegments) {
   ASSERT_EQ(pair.completions(pair.connection.b).at(0).byte_count, 5000u);
   std::vector<std::byte> sent;
   for (const driver::Sge& s : sges) {
-    const Bytes part = pair.world.host(0).memory({s.address}, s.length);
+    const auto part = pair.world.host(0).load({s.address}, s.length);
     sent.insert(sent.end(), part.begin(), part.end());
   }
   std::vector<std::byte> received;
   for (const driver::Sge& s : receive) {
-    const Bytes part = pair.world.host(1).memory({s.address}, s.length);
+    const auto part = pair.world.host(1).load({s.address}, s.length);
     received.insert(received.end(), part.begin(), part.end());
   }
   received.resize(5000);

@@ -75,7 +75,7 @@ TEST(Recovery, AFencedWriteSendsWhatTheReadBeforeItBrought) {
   WorldSettings settings;
   settings.network.delay = microseconds(50);
   Pair pair({}, settings);
-  std::ranges::fill(pair.world.host(1).memory(pair.b.start, 4096), std::byte{0x99});
+  pair.world.host(1).fill(pair.b.start, 4096, std::byte{0x99});
   std::array into{pair.a.sge(0, 4096)};
   driver::SendRequest read = write_to(pair.b, into);
   read.opcode = WorkOpcode::Read;
@@ -120,7 +120,7 @@ TEST(Recovery, ALongMessageCrossesWithTimesThatCost) {
   ConnectionSettings connection;
   connection.mtu = 4096;
   Pair pair(connection, settings);
-  std::ranges::fill(pair.world.host(0).memory(pair.a.start, kBufferBytes), std::byte{0x55});
+  pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x55});
   std::array sges{pair.a.sge(0, kBufferBytes)};
   const Time start = pair.world.now();
   pair.post(pair.connection.a, write_to(pair.b, sges));

@@ -278,7 +278,7 @@ TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
     WorldSettings settings;
     settings.host.scatter = true;
     Pair pair(connection, settings);
-    std::ranges::fill(pair.world.host(0).memory(pair.a.start, kBufferBytes), std::byte{0x77});
+    pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x77});
     unmap_second_page(pair, at_source ? pair.a : pair.b);
     std::array sges{pair.a.sge(0, kBufferBytes)};
     pair.post(pair.connection.a,
@@ -386,13 +386,13 @@ TEST(Registration, AnIoAddressOfItsOwnIsWhatPeersUse) {
       host.engine().register_memory(pair.connection.b.pd, start, 3 * kPage4K - 24, io,
                                     driver::AccessFlags::of_bits(kAllRights), pair.world.now());
   ASSERT_TRUE(region);
-  std::ranges::fill(host.memory(start, 3 * kPage4K - 24), std::byte{0});
+  host.fill(start, 3 * kPage4K - 24, std::byte{0});
   std::array sges{pair.a.sge(0, 6000)};
   pair.post(pair.connection.a,
             remote_request(WorkOpcode::Write, sges, io.value + 3000, region->key));
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::Success);
-  const Bytes memory = host.memory(start, 3 * kPage4K - 24);
+  const auto memory = host.load(start, 3 * kPage4K - 24);
   for (std::size_t i = 0; i < memory.size(); ++i)
     EXPECT_EQ(memory[i], i >= 3000 && i < 9000 ? std::byte{0x11} : std::byte{0}) << i;
 }

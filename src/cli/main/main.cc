@@ -30,6 +30,9 @@ struct Choice {
   int operator()(const ExplainArguments& explain) const {
     return command_explain(explain, terminal);
   }
+  int operator()(const JourneyArguments& journey) const {
+    return command_journey(journey, terminal);
+  }
 };
 
 }  // namespace

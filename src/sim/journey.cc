@@ -1,0 +1,90 @@
+#include "sim/journey.h"
+
+#include <fmt/format.h>
+
+#include "sim/constants.h"
+#include "sim/sockets.h"
+#include "sim/telling.h"
+#include "sim/transfer.h"
+#include "sim/wrong.h"
+#include "trace/words.h"
+
+namespace softhca::sim {
+namespace {
+
+constexpr std::array<std::string_view, 3> kOperations = {"RDMA WRITE", "RDMA READ", "SEND"};
+
+std::vector<std::string> setting_of(const Transfer& transfer) {
+  std::vector<std::string> lines;
+  for (const TransferEnd* const end : {&transfer.client, &transfer.server})
+    lines.push_back(fmt::format(
+        "{}: {} of RAM, NIC 01:00.0 on PCIe Gen3 x8, 100 Gb/s, queue pair {}",
+        end == &transfer.client ? "client" : "server", trace::bytes_text(end->host->ram().size()),
+        trace::hex(end->connection->qp->qpn().value)));
+  return lines;
+}
+
+// Down at the one end of the cable, up at the other.
+std::vector<Step> steps_of(const Transfer& transfer) {
+  const TransferEnd& down = transfer.client;
+  const TransferEnd& up = transfer.server;
+  return {tell_application(transfer, down),
+          tell_allocation(transfer, down),
+          tell_virtual_address(transfer, down),
+          tell_mmu(transfer, down),
+          tell_frames(transfer, down),
+          tell_registration(transfer, down),
+          tell_pins(transfer, down),
+          tell_iommu(transfer, down),
+          tell_nic(transfer, down),
+          tell_pcie(transfer, down),
+          tell_ethernet(transfer, down),
+          tell_ethernet(transfer, up),
+          tell_pcie(transfer, up),
+          tell_nic(transfer, up),
+          tell_iommu(transfer, up),
+          tell_pins(transfer, up),
+          tell_registration(transfer, up),
+          tell_frames(transfer, up),
+          tell_mmu(transfer, up),
+          tell_virtual_address(transfer, up),
+          tell_allocation(transfer, up),
+          tell_arrival(transfer)};
+}
+
+}  // namespace
+
+Result<Story, std::string> tell_journey(const JourneySettings& settings) {
+  if (!settings.wrong.empty()) return tell_wrong(settings);
+  Transfer transfer(settings);
+  if (transfer.prepare(Transfer::all_rights())) transfer.post_and_finish();
+  Story story;
+  story.headline =
+      fmt::format("{} from one server's memory to another's by {} (seed {})",
+                  trace::counted(settings.bytes, "byte"),
+                  kOperations[static_cast<std::size_t>(settings.operation)], settings.seed);
+  story.setting = setting_of(transfer);
+  story.steps = steps_of(transfer);
+  story.ledger = ledger_of(transfer);
+  story.took = transfer.took();
+  story.came_out_right = transfer.completion() &&
+                         transfer.completion()->status == transport::Status::Success &&
+                         transfer.moved_all();
+  if (story.came_out_right && settings.sockets) {
+    transfer.clear_target();
+    const SocketResult sockets = SocketPath(transfer).move(milliseconds(2));
+    add_sockets(story.ledger, sockets);
+    story.has_sockets = true;
+    story.came_out_right = sockets.arrived;
+  }
+  if (story.came_out_right && settings.compare != 0)
+    story.ways = compare_ways(transfer, settings.compare);
+  if (story.has_sockets || !story.ways.empty())
+    for (const ConstantRow& row : constants())
+      story.citations.push_back(
+          {std::string(row.name), trace::time_text(row.cost), std::string(row.source)});
+  story.journal_hash = transfer.world().journal_hash();
+  return story;
+}
+
+}  // namespace softhca::sim

@@ -1,0 +1,328 @@
+#include "sim/transfer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "sim/constants.h"
+
+namespace softhca::sim {
+namespace {
+
+using driver::Access;
+using driver::AccessFlags;
+using transport::WorkOpcode;
+
+constexpr std::uint64_t kSmallestMachine = std::uint64_t{64} << 20;
+constexpr std::uint64_t kRamBeside = std::uint64_t{32} << 20;  // besides the buffer
+constexpr std::uint64_t kNeighbourBytes = 16 * kPage4K;
+constexpr Duration kPatience = seconds(30);
+constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
+constexpr std::uint32_t kLongestSegment = std::uint32_t{1} << 30;
+
+std::uint64_t ram_for(const JourneySettings& s) {
+  const std::uint64_t pages = (s.offset + s.bytes + s.page_bytes - 1) / s.page_bytes;
+  const std::uint64_t buffer = pages * s.page_bytes;
+  // A huge page has to find an aligned place.
+  const std::uint64_t ram = buffer + buffer / 4 + 2 * s.page_bytes + kRamBeside;
+  return std::max(kSmallestMachine, (ram + kPage2M - 1) / kPage2M * kPage2M);
+}
+
+WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
+  WorldSettings world;
+  world.seed = s.seed;
+  world.hosts = s.hosts;
+  world.network = cited_network_costs();
+  world.host = cited_host_costs();
+  world.host.ram_bytes = ram_for(s);
+  world.host.fragmentation = s.fragmentation;
+  world.host.scatter = false;
+  if (s.gpu) world.host.gpu_bytes = s.offset + s.bytes + kPage4K;
+  world.host.acs_redirect = s.acs_redirect;
+  switch (s.iommu) {
+    case IommuChoice::On:
+      world.host.iommu = host::IommuMode::TranslateStrict;
+      break;
+    case IommuChoice::Deferred:
+      world.host.iommu = host::IommuMode::TranslateDeferred;
+      break;
+    case IommuChoice::PassThrough:
+      world.host.iommu = host::IommuMode::PassThrough;
+      break;
+    case IommuChoice::Off:
+      world.host.iommu = host::IommuMode::Off;
+      break;
+  }
+  world.record = true;
+  if (tweak != nullptr) tweak(world.host);
+  return world;
+}
+
+// As the NIC's own table has it.
+std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
+  const nic::Tables tables = host.tables();
+  const nic::KeyRecord& record = tables.keys[key.index()];
+  const std::uint64_t count =
+      pages_touched(Range<WireSpace>{{record.start}, record.bytes}, kPage4K);
+  std::vector<std::uint64_t> pages(count);
+  for (std::uint64_t i = 0; i < count; ++i)
+    pages[i] = record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages)
+                   ? tables.translations[record.first_page + i]
+                   : align_down(BusAddr{record.bus}, kPage4K).value + i * kPage4K;
+  return pages;
+}
+
+WorkOpcode opcode_of(Operation operation) {
+  switch (operation) {
+    case Operation::Write:
+      return WorkOpcode::Write;
+    case Operation::Read:
+      return WorkOpcode::Read;
+    case Operation::Send:
+      return WorkOpcode::Send;
+  }
+  return WorkOpcode::Write;
+}
+
+}  // namespace
+
+Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
+    : settings_(settings),
+      world_(std::make_unique<World>(world_for(settings, tweak))),
+      witness_(std::make_unique<Witness>(*world_->journal())),
+      prng_(settings.seed ^ 0x6a6f75726e6579) {
+  client.host = &world_->host(0);
+  server.host = &world_->host(settings.hosts - 1);
+  client.pid = client.host->running();
+  server.pid = server.host->running();
+  for (const TransferEnd* const end : {&client, &server})
+    end->host->engine().set_reason_listener(
+        [this, end](std::string_view, const trace::Reason& reason) {
+          causes_.push_back({end, reason});
+        });
+  start_neighbours();
+}
+
+Transfer::~Transfer() = default;
+
+// On every host, so that their frames lie between those of the transfer.
+void Transfer::start_neighbours() {
+  constexpr std::array<std::string_view, 4> kNames = {"database", "browser", "password store",
+                                                      "another model"};
+  for (std::size_t i = 0; i < world_->host_count(); ++i) {
+    Host& host = world_->host(i);
+    const host::Pid own = host.running();
+    std::uint8_t mark = 0xa0;
+    for (const std::string_view name : kNames) {
+      Neighbour neighbour{.pid = host.spawn(name),
+                          .start = {},
+                          .bytes = kNeighbourBytes,
+                          .filled_with = std::byte{++mark}};
+      host.run(neighbour.pid);
+      neighbour.start = host.allocate(neighbour.bytes);
+      host.fill(neighbour.start, neighbour.bytes, neighbour.filled_with);
+      if (&host == server.host) neighbours.push_back(neighbour);
+    }
+    host.run(own);
+  }
+}
+
+void Transfer::allocate(TransferEnd& end) {
+  witness_->take();
+  end.start = settings_.gpu && &end == &server
+                  ? end.host->allocate_on_gpu(settings_.bytes, settings_.offset)
+                  : end.host->allocate(settings_.bytes, settings_.offset, settings_.page_bytes);
+  end.allocated = witness_->take();
+}
+
+// The program uses its buffer for the first time: each side with bytes of its own.
+void Transfer::touch(TransferEnd& end) {
+  end.before.resize(settings_.bytes);
+  for (std::size_t i = 0; i < end.before.size(); i += sizeof(std::uint64_t)) {
+    const std::uint64_t word = prng_.next();
+    std::copy_n(bytes_of(word).begin(), std::min(sizeof word, end.before.size() - i),
+                end.before.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  end.host->store(end.start, end.before);
+  end.touched = witness_->take();
+}
+
+bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32_t pd) {
+  witness_->take();
+  const auto region =
+      end.host->engine().register_memory(pd == 0 ? end.connection->pd : pd, end.start,
+                                         settings_.bytes, {end.start.value}, access, world_->now());
+  if (region) {
+    end.key = region->key;
+    end.bus_pages = pages_on_bus(*end.host, end.key);
+  } else {
+    end.refused = region.error();
+  }
+  end.registered = witness_->take();
+  return static_cast<bool>(region);
+}
+
+void Transfer::try_to_move(TransferEnd& end) {
+  if (end.host->is_on_gpu(end.start)) return;  // no frames of the kernel's
+  host::Kernel& kernel = end.host->kernel();
+  end.attempts.migrate = kernel.migrate(end.pid, end.start, world_->now());
+  end.attempts.swap_out = kernel.swap_out(end.pid, end.start, world_->now());
+  end.attempts.compaction = kernel.compact(world_->now());
+  end.moved = witness_->take();
+}
+
+void Transfer::connect_ends() {
+  ConnectionSettings settings;
+  settings.mtu = 4096;
+  settings.depth = 16;
+  // Another connection of the same programs is in the same domains.
+  settings.pd_a = client.connection == nullptr ? 0 : client.connection->pd;
+  settings.pd_b = server.connection == nullptr ? 0 : server.connection->pd;
+  connection_ = connect(*world_, *client.host, *server.host, settings);
+  client.connection = &connection_.a;
+  server.connection = &connection_.b;
+}
+
+AccessFlags Transfer::all_rights() {
+  return AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
+}
+
+bool Transfer::prepare(AccessFlags server_access) {
+  connect_ends();
+  for (TransferEnd* const end : {&client, &server}) {
+    allocate(*end);
+    touch(*end);
+    if (!register_memory(*end, end == &server ? server_access : all_rights())) return false;
+    try_to_move(*end);
+  }
+  request = {.remote_address = server.start.value,
+             .rkey = server.key,
+             .lkey = client.key,
+             .bytes = settings_.bytes,
+             .operation = settings_.operation};
+  return true;
+}
+
+void Transfer::post_and_finish() {
+  post();
+  finish();
+}
+
+void Transfer::post() {
+  for (const TransferEnd* const end : {&client, &server}) {
+    auto& before = counters_before_[end == &client ? 0 : 1];
+    before.clear();
+    for (std::size_t i = 0; i < trace::kCounterCount; ++i)
+      before.push_back(end->host->counter(static_cast<trace::Counter>(i)));
+  }
+  witness_->take();
+  completion_.reset();
+  server_completions_.clear();
+  const auto length = static_cast<std::uint32_t>(request.bytes);
+  ASSERT(request.bytes <= kLongestSegment);
+  if (request.operation == Operation::Send) {
+    const driver::Sge sge{server.start.value, length, server.key.value};
+    const auto posted = server.host->engine().post_receive(*server.connection->qp, {1, {&sge, 1}},
+                                                           false, world_->now());
+    ASSERT(posted);
+  }
+  const driver::Sge sge{client.start.value, length, request.lkey.value};
+  posted_at_ = world_->now();
+  const auto posted = client.host->engine().post_send(*client.connection->qp,
+                                                      {.wr_id = 1,
+                                                       .opcode = opcode_of(request.operation),
+                                                       .flags = driver::SendFlag::Signaled,
+                                                       .sges = {&sge, 1},
+                                                       .immediate = 0,
+                                                       .remote_address = request.remote_address,
+                                                       .rkey = request.rkey},
+                                                      false, world_->now());
+  posted_ = static_cast<bool>(posted);
+}
+
+bool Transfer::is_done() {
+  if (then_ && counted(server, trace::Counter::PacketsReceived) >= after_packets_)
+    std::exchange(then_, nullptr)();
+  driver::Completion completion;
+  while (server.connection->cq->poll({&completion, 1}) != 0)
+    server_completions_.push_back(completion);
+  if (client.connection->cq->poll({&completion, 1}) == 0) return false;
+  completion_ = completion;
+  took_ = world_->now() - posted_at_;
+  return true;
+}
+
+void Transfer::finish() {
+  world_->run_until([this] { return is_done(); }, kPatience);
+  // What is still on its way gets there.
+  world_->run_until([] { return false; }, milliseconds(1));
+  is_done();
+  heard_ = witness_->take();
+}
+
+void Transfer::clear_target() {
+  TransferEnd& end = request.operation == Operation::Read ? client : server;
+  std::ranges::fill(end.before, std::byte{0});
+  end.host->store(end.start, end.before);
+}
+
+Duration Transfer::cpu_busy(Duration latency) const {
+  Duration busy =
+      cost_of(Constant::PostRequest) + std::max(latency, cost_of(Constant::PollCompletion));
+  if (request.operation == Operation::Send)
+    busy = busy + cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
+  return busy;
+}
+
+const TransferEnd& Transfer::source() const {
+  return settings_.operation == Operation::Read ? server : client;
+}
+const TransferEnd& Transfer::target() const {
+  return settings_.operation == Operation::Read ? client : server;
+}
+
+std::vector<std::byte> Transfer::arrived() const {
+  const TransferEnd& end = target();
+  return end.host->load(end.start, settings_.bytes);
+}
+
+bool Transfer::moved_all() const {
+  const TransferEnd& end = target();
+  for (std::uint64_t done = 0; done < settings_.bytes; done += kChunk) {
+    const std::uint64_t bytes = std::min(kChunk, settings_.bytes - done);
+    const auto now = end.host->load(advance(end.start, done), bytes);
+    if (!std::ranges::equal(now, std::span(source().before).subspan(done, bytes))) return false;
+  }
+  return true;
+}
+
+trace::Reason Transfer::cause_at(const TransferEnd& end) const {
+  for (const Cause& cause : causes_)
+    if (cause.end == &end) return cause.reason;
+  return {};
+}
+
+bool Transfer::is_payload(const TransferEnd& end, BusAddr at) {
+  return std::ranges::find(end.bus_pages, align_down(at, kPage4K).value) != end.bus_pages.end();
+}
+
+std::vector<trace::Event> Transfer::payload_accesses(const TransferEnd& end,
+                                                     trace::EventKind kind) const {
+  std::vector<trace::Event> found;
+  for (const trace::Event& event : heard_.of(end.number(), kind).first)
+    if (is_payload(end, {event.fields[0]})) found.push_back(event);
+  return found;
+}
+
+void Transfer::after_packets(std::uint64_t packets, std::function<void()> what) {
+  after_packets_ = packets;
+  then_ = std::move(what);
+}
+
+std::uint64_t Transfer::counted(const TransferEnd& end, trace::Counter counter) const {
+  const auto& before = counters_before_[&end == &client ? 0 : 1];
+  const auto index = static_cast<std::size_t>(counter);
+  return end.host->counter(counter) - (index < before.size() ? before[index] : 0);
+}
+
+}  // namespace softhca::sim

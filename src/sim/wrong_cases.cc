@@ -1,0 +1,459 @@
+#include "sim/wrong_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/assert.h"
+#include "trace/words.h"
+
+namespace softhca::sim {
+namespace {
+
+using driver::Access;
+using driver::AccessFlags;
+using host::MoveAnswer;
+using host::VtdReason;
+using trace::hex;
+using trace::ReasonId;
+using transport::Status;
+
+constexpr std::byte kFill{0x5a};
+
+// The server's program writes to its buffer again.
+void refill(Transfer& t) {
+  t.server.before.assign(t.settings().bytes, kFill);
+  t.server.host->store(t.server.start, t.server.before);
+}
+
+// The client's own buffer stays unknown to its NIC.
+void play_not_registered(Transfer& t, Account& account) {
+  t.connect_ends();
+  for (TransferEnd* const end : {&t.client, &t.server}) {
+    t.allocate(*end);
+    t.touch(*end);
+  }
+  t.register_memory(t.server, Transfer::all_rights());
+  t.request = {.remote_address = t.server.start.value,
+               .rkey = t.server.key,
+               .lkey = {t.client.key.value + 0x700},
+               .bytes = t.settings().bytes,
+               .operation = t.settings().operation};
+  t.post_and_finish();
+  account.told =
+      "The program skipped the registration and put a number of its own where the key belongs. Its"
+      " NIC finds no entry under it, and nothing leaves the machine.";
+  account.facts = {{"key used", hex(t.request.lkey.value)}};
+}
+
+void play_past_the_end(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  t.request.remote_address += 1;
+  t.post_and_finish();
+  const VirtAddr last = advance(t.server.start, t.settings().bytes);
+  account.told = fmt::format(
+      "The request begins one byte too far, so its last byte, at {}, is one behind the region."
+      " The page goes on there, and the IOMMU would let the device write it: only the NIC, which"
+      " knows regions to the byte, can refuse.",
+      hex(last.value));
+  account.facts = {
+      {"region", fmt::format("{} bytes from {}", trace::grouped(t.settings().bytes),
+                             hex(t.server.start.value))},
+      {"asked for", fmt::format("{} bytes from {}", trace::grouped(t.request.bytes),
+                                hex(t.request.remote_address))},
+      {"that page", offset_in(last, kPage4K) == 0 ? "ends with the region"
+                                                  : "is mapped for the device as a whole"}};
+}
+
+void play_missing_right(Transfer& t, Account& account) {
+  const bool reads = t.settings().operation == Operation::Read;
+  AccessFlags rights = Access::LocalWrite;
+  rights |= reads ? Access::RemoteWrite : Access::RemoteRead;
+  t.prepare(rights);
+  t.post_and_finish();
+  account.told =
+      fmt::format("The server registered its buffer without the right that lets others {} it.",
+                  reads ? "read" : "write");
+  account.facts = {
+      {"rights given", reads ? "local write, remote write" : "local write, remote read"}};
+}
+
+void play_wrong_key(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  t.request.rkey.value ^= 1;
+  t.post_and_finish();
+  account.told =
+      "One bit of the key is wrong. The entry that it names exists, but the low byte, which changes"
+      " with each registration, does not fit: as with a key of a region that is gone.";
+  account.facts = {{"the right key", hex(t.server.key.value)},
+                   {"the key sent", hex(t.request.rkey.value)}};
+}
+
+void play_other_domain(Transfer& t, Account& account) {
+  t.connect_ends();
+  t.prepare(Transfer::all_rights());
+  const auto other = t.server.host->engine().alloc_pd();
+  ASSERT(other);
+  t.register_memory(t.server, Transfer::all_rights(), *other);
+  t.request.rkey = t.server.key;
+  t.post_and_finish();
+  account.told =
+      "The region is registered, with all rights, but in another protection domain than the queue"
+      " pair over which the request comes.";
+  account.facts = {
+      {"domains", fmt::format("region {}, queue pair {}", *other, t.server.connection->pd)}};
+}
+
+void play_deregistered(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  std::uint64_t arrived = 0;
+  t.after_packets(2, [&t, &arrived] {
+    arrived = t.counted(t.server, trace::Counter::PacketsReceived);
+    const auto done = t.server.host->engine().deregister_memory(t.server.key, t.world().now());
+    ASSERT(done);
+  });
+  t.post_and_finish();
+  account.told =
+      "While packets are still on their way the server's program deregisters the buffer. Those"
+      " that have arrived are in memory; the next one finds its key no longer valid.";
+  account.facts = {{"had arrived", trace::counted(arrived, "packet")}};
+  account.operating_system = "unpinned the frames when the region was deregistered";
+}
+
+void unaware_of_pins(HostSettings& host) { host.kernel_knows_pins = false; }
+
+void play_migrated(Transfer& t, Account& account) {
+  t.connect_ends();
+  t.prepare(Transfer::all_rights());
+  const Heard::Kind& moved = t.server.moved.of(t.server.number(), trace::EventKind::FrameMoved);
+  ASSERT(t.server.attempts.migrate == MoveAnswer::Done && !moved.first.empty());
+  const PhysAddr old{moved.first[0].fields[1]};
+  // The frame does not stay free for long: another program takes what there is.
+  Host& host = *t.server.host;
+  const host::Pid own = host.running();
+  const host::Pid other = t.neighbours.front().pid;
+  host.run(other);
+  constexpr std::uint64_t kMost = 4096;
+  for (std::uint64_t i = 0; i < kMost; ++i) {
+    host.fill(host.allocate(kPage4K), kPage4K, kFill);
+    if (host.kernel().frames().owner_of(old).pid == other) break;
+  }
+  host.run(own);
+  const std::string owner = host.kernel().owner_text(old);
+  t.post_and_finish();
+  const std::byte now = *host.ram().cpu_address(advance(old, offset_in(t.server.start, kPage4K)));
+  account.told = fmt::format(
+      "The buffer was mapped for the device but not pinned, and the kernel moved its first page."
+      " The device still has the old frame: the bytes went there, no one refused, and the program"
+      " does not see them. {}",
+      now == kFill ? "The frame is still as its new owner left it."
+                   : "Its new owner's bytes are"
+                     " overwritten.");
+  account.facts = {{"old frame", fmt::format("{}, now of {}", hex(old.value), owner)},
+                   {"new frame", hex(moved.first[0].fields[2])}};
+  account.operating_system = fmt::format("moved the page from {} to {}, and thinks all is well",
+                                         hex(old.value), hex(moved.first[0].fields[2]));
+}
+
+void play_reused(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
+  ASSERT(region != nullptr);
+  const VirtAddr first = align_down(t.server.start, region->page_bytes);
+  const Range<VirtSpace> pages{first, region->end - first.value};
+  const std::uint64_t page_bytes = region->page_bytes;
+  const PhysAddr old = host.kernel().walk(t.server.pid, first).phys;
+  t.witness().take();
+  host.unmap(pages.start, pages.length);
+  const auto again = host.kernel().map_at(t.server.pid, pages.start, pages.length, page_bytes,
+                                          host::PageRight::Read | host::PageRight::Write);
+  ASSERT(again);
+  refill(t);
+  const std::uint64_t orphans = host.kernel().orphans();
+  const PhysAddr now = host.kernel().walk(t.server.pid, first).phys;
+  t.post_and_finish();
+  account.told =
+      "The server's program gave the memory back and got new memory at the same address, but never"
+      " deregistered. The old frames are pinned, so nobody else gets them: orphans. The device"
+      " writes there, no one refuses, and the program does not see it.";
+  account.facts = {{"the device writes to", hex(old.value) + ", " + host.kernel().owner_text(old)},
+                   {"the program looks at", hex(now.value)}};
+  account.operating_system =
+      fmt::format("keeps {} that no program has any more", trace::counted(orphans, "frame"));
+}
+
+void forks_as_before_5_12(HostSettings& host) { host.copy_pinned_at_fork = false; }
+
+void play_fork(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  const PhysAddr old = host.kernel().walk(t.server.pid, t.server.start).phys;
+  const auto child = host.kernel().fork(t.server.pid, t.world().now());
+  ASSERT(child);
+  refill(t);
+  const PhysAddr now = host.kernel().walk(t.server.pid, t.server.start).phys;
+  t.post_and_finish();
+  account.told =
+      "The server's program forked, and then wrote to its buffer. Until a write, parent and child"
+      " share each frame; the write gave the parent a copy, and the child kept the frame that the"
+      " device has. The device writes there, no one refuses, and the parent does not see it."
+      " (Linux has copied pinned pages for the child since 5.12; before, ibv_fork_init was "
+      "needed.)";
+  account.facts = {{"the device writes to", hex(old.value) + ", " + host.kernel().owner_text(old)},
+                   {"the parent looks at", hex(now.value) + ", " + host.kernel().owner_text(now)}};
+  account.operating_system = "copied each page when the parent wrote to it, as after any fork";
+}
+
+void play_bus_master_off(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  t.client.host->config().set_bus_master(false);
+  t.post_and_finish();
+  account.told =
+      "The bit that lets the client's NIC speak on the bus (bus master, in its command register) is"
+      " clear. The doorbell reaches it, since that is spoken to it; but it may not fetch the "
+      "request,"
+      " nor write a completion, nor send an interrupt.";
+  account.facts = {{"command register", hex(t.client.host->config().command())}};
+}
+
+void play_not_mapped(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  const BusAddr page{t.server.bus_pages.front()};
+  t.server.host->iommu().unmap(page, kPage4K, t.world().now());
+  t.server.host->port().invalidate({page, kPage4K});
+  t.post_and_finish();
+  account.told =
+      "The NIC's table is right, the key fits; but the IOMMU has no entry for the first page. What"
+      " the NIC allows, the IOMMU blocks: neither relies on the other.";
+  account.facts = {{"bus address", hex(page.value)}};
+  account.operating_system = "finds a fault record of the IOMMU and prints it";
+}
+
+void one_page_may_be_locked(HostSettings& host) { host.memlock_limit = kPage4K; }
+
+void play_memlock(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  account.told =
+      "Each user may pin only so much memory (ulimit -l), and this buffer is more. The registration"
+      " fails (ENOMEM), and nothing else happens.";
+  account.facts = {
+      {"limit", trace::bytes_text(kPage4K)},
+      {"needed",
+       trace::counted(pages_touched(Range<VirtSpace>{t.client.start, t.settings().bytes}, kPage4K),
+                      "page")}};
+}
+
+// The server's region is gone from the IOMMU and from the kernel's pins, but its NIC was not told:
+// it still believes in the key. That is a broken NIC, and what the IOMMU is there for.
+void deregister_behind_the_nic(Transfer& t) {
+  nic::KeyRecord& record = t.server.host->tables().keys[t.server.key.index()];
+  const nic::KeyRecord kept = record;
+  const auto done = t.server.host->engine().deregister_memory(t.server.key, t.world().now());
+  ASSERT(done);
+  record = kept;
+}
+
+// Gives the program's buffer back, and lets another program take the frame of its first page.
+host::Pid give_frame_away(Transfer& t, PhysAddr frame) {
+  Host& host = *t.server.host;
+  const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
+  ASSERT(region != nullptr);
+  const VirtAddr first = align_down(t.server.start, region->page_bytes);
+  host.unmap(first, region->end - first.value);
+  const host::Pid other = t.neighbours.front().pid;
+  host.run(other);
+  constexpr std::uint64_t kMost = 1u << 16;
+  for (std::uint64_t i = 0; i < kMost && host.kernel().frames().owner_of(frame).pid != other; ++i)
+    host.fill(host.allocate(kPage4K), kPage4K, kFill);
+  host.run(t.server.pid);
+  return other;
+}
+
+void defers_invalidation(HostSettings& host) { host.iommu = host::IommuMode::TranslateDeferred; }
+
+void play_stale_iotlb(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  const PhysAddr frame = align_down(host.kernel().walk(t.server.pid, t.server.start).phys, kPage4K);
+  const std::uint64_t in_page = offset_in(t.server.start, kPage4K);
+  t.post_and_finish();  // as usual; from now on the IOTLB knows the way
+  ASSERT(t.completion());
+  deregister_behind_the_nic(t);
+  give_frame_away(t, frame);
+  const std::string owner = host.kernel().owner_text(frame);
+  const Time unmapped = t.world().now();
+  t.post_and_finish();
+  const std::byte now = *host.ram().cpu_address(advance(frame, in_page));
+  const std::uint64_t stale =
+      t.heard().count(t.server.number(), trace::EventKind::StaleTranslation);
+  account.told = fmt::format(
+      "The buffer was deregistered and its memory given back; the kernel took the mapping out of"
+      " the IOMMU's table, but put off telling the IOTLB (deferred mode: for 10 ms, or 256 such). A"
+      " NIC that went on using the old bus address was let through {} times. {}",
+      stale, now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
+  account.facts = {{"frame", fmt::format("{}, now of {}", hex(frame.value), owner)},
+                   {"open since", trace::time_text(t.world().now() - unmapped)}};
+  account.operating_system = fmt::format("gave the frame to {}; the flush is still to come", owner);
+}
+
+void without_iommu(HostSettings& host) { host.iommu = host::IommuMode::Off; }
+
+void play_wild_address(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  Host& host = *t.server.host;
+  // The program whose memory is worth most.
+  const auto victim = std::ranges::find_if(t.neighbours, [&](const Transfer::Neighbour& n) {
+    return host.kernel().name_of(n.pid) == "password store";
+  });
+  ASSERT(victim != t.neighbours.end());
+  const PhysAddr frame = host.kernel().walk(victim->pid, victim->start).phys;
+  const nic::Tables tables = host.tables();
+  nic::KeyRecord& record = tables.keys[t.server.key.index()];
+  // One address in the NIC's table is wrong.
+  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
+    tables.translations[record.first_page] = frame.value;
+  else
+    record.bus = frame.value + offset_in(t.server.start, kPage4K);
+  t.post_and_finish();
+  const std::byte now = *host.ram().cpu_address(advance(frame, offset_in(t.server.start, kPage4K)));
+  account.told = fmt::format(
+      "One address in the NIC's own table is wrong, and no IOMMU stands before memory. The key"
+      " fits, the bounds fit, and the NIC writes to a frame that belongs to somebody else. {}",
+      now == victim->filled_with ? "Nobody was hit." : "No one notices.");
+  account.facts = {
+      {"frame", fmt::format("{} of {}", hex(frame.value), host.kernel().owner_text(frame))},
+      {"held",
+       fmt::format("{:#04x} before, {:#04x} now", std::to_integer<unsigned>(victim->filled_with),
+                   std::to_integer<unsigned>(now))}};
+}
+
+// To a bus address that leads nowhere: first a write, then a read.
+void play_nowhere(Transfer& t, Account& account) {
+  t.prepare(Transfer::all_rights());
+  const nic::Tables tables = t.server.host->tables();
+  nic::KeyRecord& record = tables.keys[t.server.key.index()];
+  constexpr std::uint64_t kNowhere = 0x6'0000'0000;
+  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
+    tables.translations[record.first_page] = kNowhere;
+  else
+    record.bus = kNowhere + offset_in(t.server.start, kPage4K);
+  t.request.bytes = std::min<std::uint64_t>(t.request.bytes, 64);
+  t.post_and_finish();
+  const auto faults_of = [&] { return t.server.host->iommu().faults().records(); };
+  ASSERT(!faults_of().empty());
+  const std::string of_write = host::fault_text(faults_of().back());
+  t.connect_ends();
+  t.request.operation = Operation::Read;
+  t.post_and_finish();
+  account.told =
+      "The NIC's table leads nowhere. A write is posted: on a real bus it vanishes, and only the"
+      " IOMMU's fault record tells of it. A read must be answered, and is: Unsupported Request. Our"
+      " device is told of both, since software that knew and hid it would help nobody.";
+  account.facts = {{"the write", of_write}, {"the read", host::fault_text(faults_of().back())}};
+  account.operating_system = "finds two fault records of the IOMMU and prints them";
+}
+
+constexpr ReasonId kNoReason = ReasonId::None;
+
+const WrongCase kCases[] = {
+    {{"not-registered", "The client uses memory that it never registered."},
+     Reach::ClientNic,
+     nullptr,
+     play_not_registered,
+     {Status::LocalProtection, ReasonId::KeyUnknown, kNoReason, VtdReason::None, false},
+     false},
+    {{"past-the-end", "One byte past the region, inside the same page."},
+     Reach::ServerNic,
+     nullptr,
+     play_past_the_end,
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::OutOfBounds, VtdReason::None, false},
+     true},
+    {{"missing-right", "The region was registered without the right that the request needs."},
+     Reach::ServerNic,
+     nullptr,
+     play_missing_right,
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::RightMissing, VtdReason::None, false},
+     true},
+    {{"wrong-key", "The request carries a key that the server did not give out."},
+     Reach::ServerNic,
+     nullptr,
+     play_wrong_key,
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None, false},
+     true},
+    {{"other-domain", "The region belongs to another protection domain."},
+     Reach::ServerNic,
+     nullptr,
+     play_other_domain,
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyOtherDomain, VtdReason::None,
+      false},
+     true},
+    {{"deregistered", "The server deregisters while packets are on their way."},
+     Reach::ServerNic,
+     nullptr,
+     play_deregistered,
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None, false},
+     true},
+    {{"migrated", "The buffer was mapped but not pinned, and the kernel moved a page."},
+     Reach::ServerNic,
+     unaware_of_pins,
+     play_migrated,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"reused", "Memory was given back and reused under a live registration (orphan frames)."},
+     Reach::ServerNic,
+     nullptr,
+     play_reused,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"fork", "The server's program forks, and writes to its buffer (copy on write)."},
+     Reach::ServerNic,
+     forks_as_before_5_12,
+     play_fork,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"bus-master-off", "The NIC may not speak on the bus."},
+     Reach::ClientNic,
+     nullptr,
+     play_bus_master_off,
+     {std::nullopt, ReasonId::BusMasterOff, kNoReason, VtdReason::None, false},
+     false},
+    {{"not-mapped", "The IOMMU has no mapping for a page that the NIC may use."},
+     Reach::ServerNic,
+     nullptr,
+     play_not_mapped,
+     {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
+      VtdReason::NoWrite, false},
+     true},
+    {{"stale-iotlb", "A NIC goes on with an address that was unmapped (deferred invalidation)."},
+     Reach::ServerNic,
+     defers_invalidation,
+     play_stale_iotlb,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"wild-address", "The NIC uses a wrong address, and there is no IOMMU."},
+     Reach::ServerNic,
+     without_iommu,
+     play_wild_address,
+     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
+     true},
+    {{"memlock", "The memlock limit is smaller than the buffer."},
+     Reach::ClientRegistration,
+     one_page_may_be_locked,
+     play_memlock,
+     {std::nullopt, ReasonId::MemlockExceeded, kNoReason, VtdReason::None, false},
+     false},
+    {{"nowhere", "A posted write to nowhere, and then a read from there."},
+     Reach::ServerNic,
+     nullptr,
+     play_nowhere,
+     {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
+      VtdReason::NoWrite, false},
+     true},
+};
+
+}  // namespace
+
+std::span<const WrongCase> wrong_cases() { return kCases; }
+
+}  // namespace softhca::sim
