@@ -17,7 +17,6 @@ constexpr std::uint64_t kSmallestMachine = std::uint64_t{64} << 20;
 constexpr std::uint64_t kRamBeside = std::uint64_t{32} << 20;  // besides the buffer
 constexpr std::uint64_t kNeighbourBytes = 16 * kPage4K;
 constexpr Duration kPatience = seconds(30);
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
 constexpr std::uint32_t kLongestSegment = std::uint32_t{1} << 30;
 
 std::uint64_t ram_for(const JourneySettings& s) {
@@ -144,18 +143,24 @@ void Transfer::allocate(TransferEnd& end) {
 
 // The program uses its buffer for the first time: each side with bytes of its own.
 bool Transfer::touch(TransferEnd& end) {
-  end.before.resize(settings_.bytes);
-  for (std::size_t i = 0; i < end.before.size(); i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = prng_.next();
-    std::copy_n(bytes_of(word).begin(), std::min(sizeof word, end.before.size() - i),
-                end.before.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  const bool on_gpu = end.host->is_on_gpu(end.start);
-  if (on_gpu) end.host->store(end.start, end.before);
-  const bool done =
-      on_gpu || end.host->kernel().store(end.pid, end.start, end.before, world_->now());
+  const bool done = write(end, Pattern::of_seed(prng_.next()));
   end.touched = witness_->take();
   return done;
+}
+
+bool Transfer::write(TransferEnd& end, const Pattern& pattern) {
+  end.before = pattern;
+  std::vector<std::byte> chunk(std::min(Pattern::kStep, settings_.bytes));
+  for (std::uint64_t done = 0; done < settings_.bytes; done += chunk.size()) {
+    const Bytes part = Bytes(chunk).first(std::min(Pattern::kStep, settings_.bytes - done));
+    pattern.write(done, part);
+    const VirtAddr at = advance(end.start, done);
+    if (end.host->is_on_gpu(at))
+      end.host->store(at, part);
+    else if (!end.host->kernel().store(end.pid, at, part, world_->now()))
+      return false;
+  }
+  return true;
 }
 
 bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32_t pd) {
@@ -272,9 +277,7 @@ void Transfer::finish() {
 }
 
 void Transfer::clear_target() {
-  TransferEnd& end = request.operation == Operation::Read ? client : server;
-  std::ranges::fill(end.before, std::byte{0});
-  end.host->store(end.start, end.before);
+  write(request.operation == Operation::Read ? client : server, Pattern());
 }
 
 Duration Transfer::cpu_busy(Duration latency) const {
@@ -292,27 +295,27 @@ const TransferEnd& Transfer::target() const {
   return settings_.operation == Operation::Read ? client : server;
 }
 
-std::vector<std::byte> Transfer::arrived() const {
-  const TransferEnd& end = target();
-  if (!has_buffer(end)) return {};
-  return end.host->load(end.start, settings_.bytes);
-}
-
-bool Transfer::moved_all() const {
-  const TransferEnd& end = target();
+bool Transfer::holds(const TransferEnd& end, const Pattern& pattern) const {
   if (!has_buffer(end)) return false;
-  for (std::uint64_t done = 0; done < settings_.bytes; done += kChunk) {
-    const std::uint64_t bytes = std::min(kChunk, settings_.bytes - done);
-    const auto now = end.host->load(advance(end.start, done), bytes);
-    if (!std::ranges::equal(now, std::span(source().before).subspan(done, bytes))) return false;
+  std::vector<std::byte> now(std::min(Pattern::kStep, settings_.bytes));
+  std::vector<std::byte> should(now.size());
+  for (std::uint64_t done = 0; done < settings_.bytes; done += now.size()) {
+    const std::uint64_t bytes = std::min(Pattern::kStep, settings_.bytes - done);
+    end.host->load_into(advance(end.start, done), Bytes(now).first(bytes));
+    pattern.write(done, Bytes(should).first(bytes));
+    if (!std::ranges::equal(Bytes(now).first(bytes), Bytes(should).first(bytes))) return false;
   }
   return true;
 }
 
-trace::Reason Transfer::cause_at(const TransferEnd& end) const {
-  for (const Cause& cause : causes_)
-    if (cause.end == &end) return cause.reason;
-  return {};
+bool Transfer::moved_all() const { return holds(target(), source().before); }
+bool Transfer::is_untouched() const { return holds(target(), target().before); }
+
+std::vector<std::byte> Transfer::first_arrived() const {
+  const TransferEnd& end = target();
+  constexpr std::uint64_t kShown = 8;
+  if (!has_buffer(end)) return {};
+  return end.host->load(end.start, std::min(kShown, settings_.bytes));
 }
 
 bool Transfer::is_payload(const TransferEnd& end, BusAddr at) {

@@ -75,14 +75,13 @@ View view_of_server(const Transfer& t) {
     return view;
   }
   const bool has_all = t.moved_all();
-  const auto now = t.arrived();
-  if (now.empty())
+  if (t.first_arrived().empty())
     view.sees = "nothing: it has given the memory back";
   else if (t.settings().operation == Operation::Read)
     view.sees = "its bytes as they were";
   else if (has_all)
     view.sees = "the bytes";
-  else if (now == t.server.before)
+  else if (t.is_untouched())
     view.sees = "its buffer as it was: nothing has arrived";
   else
     view.sees = "a buffer that is not what was sent, nor all that it was before";

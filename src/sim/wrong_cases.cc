@@ -22,8 +22,8 @@ constexpr std::byte kFill{0x5a};
 
 // The server's program writes to its buffer again.
 void refill(Transfer& t) {
-  t.server.before.assign(t.settings().bytes, kFill);
-  t.server.host->store(t.server.start, t.server.before);
+  const bool done = t.write(t.server, Pattern::of_byte(kFill));
+  ASSERT(done);
 }
 
 // The client's own buffer stays unknown to its NIC.
