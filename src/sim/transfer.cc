@@ -318,6 +318,12 @@ std::vector<std::byte> Transfer::first_arrived() const {
   return end.host->load(end.start, std::min(kShown, settings_.bytes));
 }
 
+trace::Reason Transfer::cause_at(const TransferEnd& end) const {
+  for (const Cause& cause : causes_)
+    if (cause.end == &end) return cause.reason;
+  return {};
+}
+
 bool Transfer::is_payload(const TransferEnd& end, BusAddr at) {
   return std::ranges::find(end.bus_pages, align_down(at, kPage4K).value) != end.bus_pages.end();
 }
