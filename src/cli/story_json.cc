@@ -10,8 +10,14 @@ using Json = nlohmann::ordered_json;
 Json step_json(const sim::Step& step) {
   Json facts = Json::object();
   for (const sim::Fact& fact : step.facts) facts[fact.name] = fact.value;
-  return {{"title", step.title}, {"host", step.host},       {"told", step.told},
-          {"facts", facts},      {"details", step.details}, {"refused", step.refused}};
+  return {{"title", step.title},
+          {"phase", step.phase},
+          {"host", step.host},
+          {"told", step.told},
+          {"facts", facts},
+          {"details", step.details},
+          {"refused", step.mark == sim::Mark::Refused},
+          {"unnoticed", step.mark == sim::Mark::Unnoticed}};
 }
 
 Json ledger_row_json(const sim::LedgerRow& row, bool has_sockets) {
@@ -42,6 +48,7 @@ std::string story_json(const sim::Story& story) {
   json["views"] = Json::array();
   for (const sim::View& view : story.views)
     json["views"].push_back({{"who", view.who}, {"sees", view.sees}});
+  if (!story.remedy.empty()) json["remedy"] = story.remedy;
   json["ledger"] = Json::array();
   for (const sim::LedgerRow& row : story.ledger)
     json["ledger"].push_back(ledger_row_json(row, story.has_sockets));

@@ -30,39 +30,70 @@ std::string heading(const std::string& left, const std::string& right, bool bad,
   return line;
 }
 
-std::string step_text(const sim::Step& step, std::size_t number, bool all, const Look& look) {
-  std::string out =
-      heading(fmt::format("{:>2}  {}{}", number, step.title, step.refused ? ": refused" : ""),
-              step.host, step.refused, look) +
-      "\n";
-  out += wrapped(step.told, look.columns, kTextIndent) + "\n";
-  std::size_t widest = 0;
-  for (const sim::Fact& fact : step.facts) widest = std::max(widest, fact.name.size());
-  for (const sim::Fact& fact : step.facts) {
-    const std::size_t at = kTextIndent + widest + 2;
-    const std::string value = wrapped(fact.value, look.columns, at).substr(at);
-    out += std::string(kTextIndent, ' ') +
-           toned(fmt::format("{:<{}}", fact.name, widest), Tone::Faint, look) + "  " + value + "\n";
+std::string phase_text(const std::string& phase, const Look& look) {
+  return toned(phase, Tone::Good, look) + "\n";
+}
+
+std::string mark_text(sim::Mark mark) {
+  switch (mark) {
+    case sim::Mark::None:
+      return "";
+    case sim::Mark::Refused:
+      return ": refused";
+    case sim::Mark::Unnoticed:
+      return ": nobody noticed";
   }
+  return "";
+}
+
+std::string facts_text(const std::vector<sim::Fact>& facts, const Look& look) {
+  std::size_t widest = 0;
+  for (const sim::Fact& fact : facts) widest = std::max(widest, fact.name.size());
+  std::string out;
+  for (const sim::Fact& fact : facts) {
+    const std::size_t at = kTextIndent + widest + 2;
+    out += std::string(kTextIndent, ' ') +
+           toned(fmt::format("{:<{}}", fact.name, widest), Tone::Faint, look) + "  " +
+           wrapped(fact.value, look.columns, at).substr(at) + "\n";
+  }
+  return out;
+}
+
+// A line will do, unless all is wanted.
+std::string brief_text(const sim::Step& step, std::size_t number, const Look& look) {
+  constexpr std::size_t kTitleWidth = 17;
+  const std::size_t at = kTextIndent + kTitleWidth;
+  return toned(fmt::format("{:>2}  {:<{}}", number, step.title, kTitleWidth), Tone::Strong, look) +
+         wrapped(step.told, look.columns, at).substr(at) + "\n";
+}
+
+std::string step_text(const sim::Step& step, std::size_t number, bool all, const Look& look) {
+  if (step.is_brief && !all) return brief_text(step, number, look);
+  std::string out = heading(fmt::format("{:>2}  {}{}", number, step.title, mark_text(step.mark)),
+                            step.host, step.mark != sim::Mark::None, look) +
+                    "\n";
+  out += wrapped(step.told, look.columns, kTextIndent) + "\n";
+  out += facts_text(step.facts, look);
   if (all)
     for (const std::string& detail : step.details)
       out += wrapped(detail, look.columns, kDetailIndent) + "\n";
   return out;
 }
 
-std::string ledger_table(const sim::Story& story, const Look& look) {
+std::string ledger_table(const sim::Story& story, bool all, const Look& look) {
   using Align = Table::Align;
   std::vector<Table::Column> columns = {
-      {"What it took"}, {"client", Align::Right}, {"server", Align::Right}};
+      {"What the transfer took"}, {"client", Align::Right}, {"server", Align::Right}};
   if (story.has_sockets) {
     columns.push_back({"sockets: client", Align::Right});
     columns.push_back({"server", Align::Right});
   }
   Table table(std::move(columns), kTextIndent);
   for (const sim::LedgerRow& row : story.ledger) {
+    if (row.is_detail && !all) continue;
     const auto cell = [&](std::uint64_t n) {
-      return row.unit == "ns" ? fmt::format("{:.2f} us", static_cast<double>(n) / 1000)
-                              : grouped(n);
+      if (row.unit != "ns" || n == 0) return grouped(n);
+      return trace::time_text(nanoseconds(static_cast<std::int64_t>(n)));
     };
     std::vector<std::string> cells = {row.name, cell(row.rdma[0]), cell(row.rdma[1])};
     if (story.has_sockets) {
@@ -89,12 +120,12 @@ std::string ways_table(const sim::Story& story, const Look& look) {
   const auto row = [&](const char* name, auto value) {
     table.add_row({name, value(rdma), value(sockets)});
   };
-  row("CPU busy, both hosts, per transfer",
+  row("CPU busy per transfer, loops included",
       [](const auto& w) { return microseconds_text(w.cpu_busy); });
   row("latency, mean", [](const auto& w) { return microseconds_text(w.latency_mean); });
   row("latency, median", [](const auto& w) { return microseconds_text(w.latency_p50); });
   row("latency, 99 of 100", [](const auto& w) { return microseconds_text(w.latency_p99); });
-  row("p99 / p50", [](const auto& w) {
+  row("that by the median", [](const auto& w) {
     const auto p50 = static_cast<double>(w.latency_p50.ps);
     return fmt::format("{:.2f}", p50 == 0 ? 0 : static_cast<double>(w.latency_p99.ps) / p50);
   });
@@ -125,24 +156,25 @@ std::string story_text(const sim::Story& story, bool all, const Look& look) {
   for (const std::string& line : story.setting) out += wrapped(line, look.columns, 0) + "\n";
   out += look.terminal ? rule(look) + "\n" : "\n";
   std::size_t number = 0;
-  for (const sim::Step& step : story.steps) out += step_text(step, ++number, all, look);
+  std::string phase;
+  for (const sim::Step& step : story.steps) {
+    if (step.phase != phase) out += phase_text(step.phase, look);
+    phase = step.phase;
+    out += step_text(step, ++number, all, look);
+  }
   if (!story.views.empty()) out += "\n" + views_text(story, look);
-  if (!story.ledger.empty()) out += "\n" + ledger_table(story, look);
+  if (!story.remedy.empty())
+    out += "\n" + wrapped("What to change: " + story.remedy, look.columns, 0) + "\n";
+  if (!story.ledger.empty()) out += "\n" + ledger_table(story, all, look);
   if (!story.ways.empty()) out += "\n" + ways_table(story, look);
-  if (!story.citations.empty()) {
+  if (!story.citations.empty() && all) {
     out += "\n" + heading("Where the times come from", "", false, look) + "\n";
     for (const sim::Citation& c : story.citations)
       out += wrapped(fmt::format("{}: {} ({})", c.name, c.value, c.source), look.columns,
                      kTextIndent) +
              "\n";
   }
-  if (!all)
-    out += "\n" +
-           wrapped(
-               "Every step in full: --steps. By sockets beside it: --sockets. "
-               "What goes wrong: --wrong list.",
-               look.columns, 0) +
-           "\n";
+  if (!all) out += "\nMore: --steps (all there is to see), --sockets (beside it), --wrong list\n";
   return out;
 }
 

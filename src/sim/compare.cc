@@ -89,16 +89,24 @@ void add_sockets(std::vector<LedgerRow>& ledger, const SocketResult& result) {
   fill("interrupts", &SocketSide::interrupts);
   fill("bytes read by DMA", &SocketSide::dma_read_bytes);
   fill("bytes written by DMA", &SocketSide::dma_write_bytes);
+  for (LedgerRow& row : ledger)
+    if (row.name == "packets on PCIe")
+      for (std::size_t i = 0; i < 2; ++i) {
+        const SocketSide& side = i == 0 ? result.client : result.server;
+        row.sockets[i] = side.tlp_reads + side.tlp_completions + side.tlp_writes;
+      }
   fill("PCIe: read requests", &SocketSide::tlp_reads);
   fill("PCIe: completions", &SocketSide::tlp_completions);
   fill("PCIe: writes", &SocketSide::tlp_writes);
   fill("IOTLB hits", &SocketSide::iotlb_hits);
   fill("IOTLB misses", &SocketSide::iotlb_misses);
-  fill("packets sent", &SocketSide::packets);
-  for (LedgerRow& row : ledger)
-    if (row.unit == "ns")
-      row.sockets = {static_cast<std::uint64_t>(result.client.cpu_busy.nanoseconds()),
-                     static_cast<std::uint64_t>(result.server.cpu_busy.nanoseconds())};
+  fill("packets on Ethernet, sent", &SocketSide::packets);
+  const auto ns = [](Duration time) { return static_cast<std::uint64_t>(time.nanoseconds()); };
+  for (LedgerRow& row : ledger) {
+    if (row.name == "CPU at work")
+      row.sockets = {ns(result.client.cpu_busy), ns(result.server.cpu_busy)};
+    if (row.name == "time until it is done") row.sockets = {0, ns(result.took)};
+  }
 }
 
 std::vector<WaySummary> compare_ways(Transfer& transfer, std::uint32_t transfers) {

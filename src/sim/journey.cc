@@ -16,11 +16,27 @@ constexpr std::array<std::string_view, 3> kOperations = {"RDMA WRITE", "RDMA REA
 
 std::vector<std::string> setting_of(const Transfer& transfer) {
   std::vector<std::string> lines;
-  for (const TransferEnd* const end : {&transfer.client, &transfer.server})
-    lines.push_back(fmt::format(
-        "{}: {} of RAM, NIC 01:00.0 on PCIe Gen3 x8, 100 Gb/s, queue pair {}",
-        end == &transfer.client ? "client" : "server", trace::bytes_text(end->host->ram().size()),
-        trace::hex(end->connection->qp->qpn().value)));
+  const auto asked = [&](trace::Counter counter) {
+    return transfer.counted(transfer.client, counter) + transfer.counted(transfer.server, counter);
+  };
+  lines.push_back(fmt::format(
+      "Done in {}. Asked: the client's program, once. Not asked: either kernel, {}. On the way: {},"
+      " {}, {}.",
+      trace::time_text(transfer.took()),
+      transfer.request.operation == Operation::Send ? "or a CPU to copy"
+                                                    : "the server's program, or a CPU to copy",
+      trace::counted(asked(trace::Counter::KeyChecks), "key check"),
+      trace::counted(asked(trace::Counter::IotlbHits) + asked(trace::Counter::IotlbMisses),
+                     "IOMMU translation"),
+      trace::counted(asked(trace::Counter::PacketsSent), "packet")));
+  const std::size_t others = transfer.world().host_count() - 2;
+  lines.push_back(fmt::format(
+      "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8 (63 Gb/s), 100 Gb/s"
+      " Ethernet.{}",
+      trace::bytes_text(transfer.client.host->ram().size()),
+      others == 0 ? ""
+                  : fmt::format(" {} more on the same switch.",
+                                trace::counted(others, "server", "is", "are"))));
   return lines;
 }
 
@@ -56,8 +72,10 @@ std::vector<Step> steps_of(const Transfer& transfer) {
 
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   if (!settings.wrong.empty()) return tell_wrong(settings);
+  if (!settings.acs_redirect && !settings.gpu)
+    return std::string("--acs is about NIC and GPU; add --memory gpu");
   Transfer transfer(settings);
-  if (!transfer.prepare(Transfer::all_rights()))
+  if (!transfer.prepare())
     return fmt::format("memory is too fragmented for pages of {}; lower --fragmentation",
                        trace::bytes_text(settings.page_bytes));
   transfer.post_and_finish();

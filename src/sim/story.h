@@ -17,13 +17,18 @@ struct Fact {
   std::string value;
 };
 
+// Refused: the transfer got no further. Unnoticed: it went wrong, and nobody refused it.
+enum class Mark : std::uint8_t { None, Refused, Unnoticed };
+
 struct Step {
+  std::string phase;                 // "Once, before any transfer"; equal in a row of steps
   std::string title;                 // "Virtual address"
   std::string host;                  // at whose machine: "client", "server"
   std::string told;                  // one or two sentences
   std::vector<Fact> facts;           // the values that carry the sentence
   std::vector<std::string> details;  // everything else, a line each
-  bool refused = false;              // the transfer got no further than this
+  bool is_brief = false;             // as before, at the other end: a line will do
+  Mark mark = Mark::None;
 };
 
 // What it took, counted by the run itself: both ends, by RDMA and by sockets.
@@ -32,6 +37,7 @@ struct LedgerRow {
   std::string unit;
   std::array<std::uint64_t, 2> rdma{};     // client, server
   std::array<std::uint64_t, 2> sockets{};  // 0 where it was not run
+  bool is_detail = false;                  // part of another row
 };
 
 // What one party knows of a failure.
@@ -59,11 +65,12 @@ struct WaySummary {
 
 struct Story {
   std::string headline;
-  std::vector<std::string> setting;  // the two machines, a line each
+  std::vector<std::string> setting;  // who and what, a line each
   std::vector<Step> steps;
   std::vector<LedgerRow> ledger;
   bool has_sockets = false;
   std::vector<View> views;       // of a failure
+  std::string remedy;            // what a person should change
   std::vector<WaySummary> ways;  // RDMA, sockets; empty unless compared
   std::vector<Citation> citations;
   Duration took;  // from the posting to the completion

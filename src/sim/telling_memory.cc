@@ -19,18 +19,19 @@ using trace::hex;
 
 namespace {
 
-constexpr std::size_t kPagesShown = 3;  // and fewer the second time
-constexpr std::size_t kPagesShownAgain = 1;
+constexpr std::size_t kPagesShown = 3;
 constexpr std::size_t kEventsShown = 12;
 
-std::string name_of(const Transfer& transfer, const TransferEnd& end) {
-  return &end == &transfer.client ? "client" : "server";
-}
+// The server's side is told second, and in brief.
+bool is_again(const Transfer& transfer, const TransferEnd& end) { return &end == &transfer.server; }
 
 Step step_of(const Transfer& transfer, const TransferEnd& end, std::string title) {
   Step step;
   step.title = std::move(title);
-  step.host = name_of(transfer, end);
+  step.is_brief = is_again(transfer, end);
+  step.host = step.is_brief ? "server" : "client";
+  step.phase =
+      step.is_brief ? "Long before, the server had done the same" : "Once, before any transfer";
   return step;
 }
 
@@ -46,15 +47,6 @@ void add_events(Step& step, const Heard& heard, const TransferEnd& end, EventKin
   if (events.count > kEventsShown)
     step.details.push_back(fmt::format("... and {} more {}", grouped(events.count - kEventsShown),
                                        trace::kEvents[static_cast<std::size_t>(kind)].name));
-}
-
-std::string bytes_shown(const Pattern& pattern, std::uint64_t bytes) {
-  constexpr std::uint64_t kShown = 8;
-  std::vector<std::byte> first(std::min(bytes, kShown));
-  pattern.write(0, first);
-  std::string text;
-  for (const std::byte b : first) text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
-  return text + (bytes > kShown ? "..." : "");
 }
 
 // "PML4 170, PDPT 341, PD 0, PT 17, offset 0x64"
@@ -82,9 +74,6 @@ std::string move_text(host::MoveAnswer answer) {
   return "";
 }
 
-// The server's side is told second, and shorter.
-bool is_again(const Transfer& transfer, const TransferEnd& end) { return &end == &transfer.server; }
-
 std::vector<pcie::Span> frames_of(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   const VirtAddr first = align_down(end.start, kPage4K);
@@ -98,31 +87,29 @@ std::vector<pcie::Span> frames_of(const Transfer& transfer, const TransferEnd& e
 Step tell_application(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Application");
-  const std::string bytes = counted(s.bytes, "byte");
   switch (s.operation) {
     case Operation::Write:
       step.told = fmt::format(
-          "{} here belong into the memory of a program on another machine, which need not do"
-          " anything for that: RDMA WRITE.",
-          bytes);
+          "{} into the memory of a program on another machine, which need not do anything for that"
+          " (RDMA WRITE).",
+          counted(s.bytes, "byte", "belongs", "belong"));
       break;
     case Operation::Read:
       step.told = fmt::format(
-          "{} in the memory of a program on another machine are wanted here; that program need not"
-          " do anything for that: RDMA READ.",
-          bytes);
+          "{} wanted that {} in the memory of a program on another machine; that program need not"
+          " do anything for that (RDMA READ).",
+          counted(s.bytes, "byte", "is", "are"), s.bytes == 1 ? "lies" : "lie");
       break;
     case Operation::Send:
       step.told = fmt::format(
-          "{} are for a program on another machine, which has said where it wants what comes next:"
-          " SEND and RECEIVE.",
-          bytes);
+          "{} for a program on another machine, which has said where it wants what comes next (SEND"
+          " and RECEIVE).",
+          counted(s.bytes, "byte", "is", "are"));
       break;
   }
   const host::Kernel& kernel = end.host->kernel();
-  step.facts = {{"program", fmt::format("{}, pid {}, beside {} others", kernel.name_of(end.pid),
-                                        end.pid.value, kernel.programs() - 1)}};
-  if (&end == &transfer.source()) step.facts.push_back({"bytes", bytes_shown(end.before, s.bytes)});
+  step.details = {fmt::format("program {}, pid {}, on a machine with {} others",
+                              kernel.name_of(end.pid), end.pid.value, kernel.programs() - 1)};
   return step;
 }
 
@@ -130,60 +117,68 @@ Step tell_allocation(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Allocate memory");
   if (end.host->is_on_gpu(end.start)) {
-    step.told = fmt::format("{} of the GPU's own memory, from {} on.", bytes_text(s.bytes),
-                            hex(align_down(end.start, kPage4K).value));
+    step.told = fmt::format("{} in the GPU's own memory", counted(s.bytes, "byte"));
     return step;
   }
   const std::uint64_t faults = end.allocated.count(end.number(), EventKind::PageFault);
   const std::string pages = counted(pages_of(transfer), "page") + " of " + bytes_text(s.page_bytes);
   const std::string first = hex(align_down(end.start, s.page_bytes).value);
-  step.told =
-      is_again(transfer, end)
-          ? fmt::format("{}, from {} on.", pages, first)
-          : fmt::format(
-                "It asks its kernel for {} and is promised {}, from {} on. {} behind them"
-                " yet.",
-                bytes_text(s.bytes), pages, first, faults == 0 ? "Nothing is" : "Memory is");
+  step.told = is_again(transfer, end)
+                  ? fmt::format("{} from {} on", pages, first)
+                  : fmt::format("The kernel promises {}, from {} on. {} behind them yet.", pages,
+                                first, faults == 0 ? "Nothing is" : "Memory is");
   if (const host::Region* const region = end.host->kernel().program(end.pid).region_at(end.start))
     step.details = {fmt::format("region {} to {}", first, hex(region->end - 1))};
   return step;
 }
 
 Step tell_virtual_address(const Transfer& transfer, const TransferEnd& end) {
+  const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Virtual address");
-  step.told =
-      is_again(transfer, end)
-          ? fmt::format("To the server's program the buffer begins at {}:", hex(end.start.value))
-          : fmt::format(
-                "The buffer begins at {}, a number with a meaning to this program alone. Its"
-                " processor takes it apart:",
-                hex(end.start.value));
-  step.facts = {{"indexes", indexes_text(end.start, transfer.settings().page_bytes)}};
+  if (end.host->is_on_gpu(end.start)) {
+    step.told = hex(end.start.value) + ", where the GPU's driver shows its memory";
+    return step;
+  }
+  const std::string indexes = indexes_text(end.start, s.page_bytes);
+  if (is_again(transfer, end)) {
+    step.told = hex(end.start.value);
+    step.details = {indexes};
+    return step;
+  }
+  step.told = fmt::format(
+      "{}: the buffer begins {} into its first page. The number means something to this program"
+      " alone; its processor reads it as indexes into tables, and an offset:",
+      hex(end.start.value), counted(s.offset, "byte"));
+  step.facts = {{"read as", indexes}};
   return step;
 }
 
 Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "MMU");
   if (end.host->is_on_gpu(end.start)) {
-    step.told = "No page of the kernel's is involved: the GPU's driver has mapped its BAR there.";
+    step.told = "leads to no page of the kernel's, but to the GPU";
     return step;
   }
   const Heard::Kind& faults = end.touched.of(end.number(), EventKind::PageFault);
   const host::PageWalk walk = end.host->kernel().walk(end.pid, end.start);
-  if (faults.count == 0)
-    step.told = "The pages were there already, and the MMU finds them without a page fault:";
-  else if (is_again(transfer, end))
-    step.told = fmt::format("{} when the program first touched them; since then the way is:",
-                            counted(faults.count, "page fault"));
-  else
-    step.told = fmt::format(
-        "The first touch of each page is a page fault ({} in all): the kernel finds a frame of"
-        " RAM, zeroes it and enters it in the table. Now the MMU finds the way by itself:",
-        grouped(faults.count));
   std::string way = hex(end.host->kernel().program(end.pid).table.root().value);
   for (unsigned i = 0; i < walk.steps_made; ++i)
-    way += " > " + hex(host::pte::address(walk.steps[i].value).value);
-  step.facts.push_back({"table walk", way});
+    way += " -> " + hex(host::pte::address(walk.steps[i].value).value);
+  const std::string first_touches =
+      counted(faults.count, "page fault") + " when the program first touched its buffer";
+  if (is_again(transfer, end)) {
+    step.told = first_touches;
+    step.details.push_back(way);
+  } else if (faults.count == 0) {
+    step.told = "The pages were there already, and the MMU finds them without a page fault.";
+    step.facts.push_back({"table walk", way});
+  } else {
+    step.told = fmt::format(
+        "{}: each time the kernel finds a frame of RAM, zeroes it and enters it in the table. Now"
+        " {} to the first frame:",
+        first_touches, counted(walk.steps_made, "table", "leads", "lead"));
+    step.facts.push_back({"table walk", way});
+  }
   for (unsigned i = 0; i < walk.steps_made; ++i)
     step.details.push_back(fmt::format("level {}: entry at physical {} holds {:#018x}",
                                        walk.steps[i].level, hex(walk.steps[i].entry_at.value),
@@ -206,25 +201,25 @@ Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Physical memory");
   if (end.host->is_on_gpu(end.start)) {
     const Range<PhysSpace> bar = end.host->gpu_bar();
-    step.told = "The bytes lie in the GPU; on the bus its memory is found in a window, a BAR:";
-    step.facts = {{"GPU 02:00.0",
-                   fmt::format("BAR 1 at {}, {}", hex(bar.start.value), bytes_text(bar.length))}};
+    step.told = fmt::format("the GPU's (02:00.0); the bus finds it in a window (BAR 1) at {}, {}",
+                            hex(bar.start.value), bytes_text(bar.length));
     return step;
   }
   const std::vector<pcie::Span> spans = frames_of(transfer, end);
   const std::uint64_t pages = pages_of(transfer);
+  const bool again = is_again(transfer, end);
+  const std::string pieces =
+      spans.size() == 1 ? "one piece of RAM" : grouped(spans.size()) + " pieces of RAM";
   step.told =
-      spans.size() == 1
-          ? fmt::format("{} {} one piece of RAM:", counted(pages, "page"),
-                        pages == 1 ? "is" : "are")
-          : fmt::format("{} in a row for the program {} {} pieces of RAM, anywhere:",
-                        counted(pages, "page"), pages == 1 ? "is" : "are", grouped(spans.size()));
+      again ? fmt::format("{}, the first at {}", pieces, hex(spans[0].start.value))
+            : fmt::format("{} in a row for the program {} {}{}:", counted(pages, "page"),
+                          pages == 1 ? "is" : "are", pieces, spans.size() == 1 ? "" : ", anywhere");
   const host::Kernel& kernel = end.host->kernel();
-  const std::size_t shown = is_again(transfer, end) ? kPagesShownAgain : kPagesShown;
+  const std::size_t shown = again ? 0 : kPagesShown;
   VirtAddr page = align_down(end.start, kPage4K);
   for (std::size_t i = 0; i < std::min(spans.size(), shown + kEventsShown); ++i) {
     const PhysAddr behind = advance(spans[i].start, spans[i].bytes);
-    const std::string line = fmt::format("{} > {}, {}", hex(page.value), hex(spans[i].start.value),
+    const std::string line = fmt::format("{} -> {}, {}", hex(page.value), hex(spans[i].start.value),
                                          bytes_text(spans[i].bytes));
     if (i < shown) step.facts.push_back({i == 0 ? "frames" : "", line});
     step.details.push_back(line + "; behind it: " + kernel.owner_text(behind));
@@ -240,33 +235,51 @@ Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
   return step;
 }
 
+namespace {
+
+std::string rights_text(std::uint32_t access) {
+  std::string rights = "local read";
+  if ((access & 1) != 0) rights += ", local write";
+  if ((access & 4) != 0) rights += ", remote read";
+  if ((access & 2) != 0) rights += ", remote write";
+  return rights;
+}
+
+}  // namespace
+
 Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Register buffer");
   if (end.refused) {
     step.told = "The kernel does not let the device have it.";
     step.facts = {{"why", trace::reason_text(end.refused)}};
-    step.refused = true;
+    step.mark = Mark::Refused;
+    return step;
+  }
+  if (end.bus_pages.empty()) {
+    step.told = "The program leaves that out.";
     return step;
   }
   const nic::KeyRecord& record = end.host->tables().keys[end.key.index()];
-  std::string rights = "read";
-  if ((record.access & 1) != 0) rights += ", write";
-  if ((record.access & 4) != 0) rights += ", remote read";
-  if ((record.access & 2) != 0) rights += ", remote write";
-  step.told =
-      is_again(transfer, end)
-          ? "Long before, the server's program had registered its buffer, and told the client where"
-            " it is and the key:"
-          : "One call into the kernel hands the buffer to the NIC (ibv_reg_mr); no other is needed"
-            " in this story. The NIC's table has an entry now, and the program the key to it:";
-  step.facts = {
-      {"key " + hex(end.key.value),
-       fmt::format("{} from {}; {}", counted(record.bytes, "byte"), hex(record.start), rights)}};
-  step.details.push_back(
-      fmt::format("priced, not measured: {} of processor time",
-                  trace::time_text(cost_of(Constant::RegisterFixed) +
-                                   cost_of(Constant::RegisterPage) *
-                                       static_cast<std::int64_t>(end.bus_pages.size()))));
+  const std::string rights = rights_text(record.access);
+  if (is_again(transfer, end)) {
+    step.told = transfer.settings().operation == Operation::Send
+                    ? fmt::format("key {} ({})", hex(end.key.value), rights)
+                    : fmt::format("key {} ({}); the client was told address and key",
+                                  hex(end.key.value), rights);
+  } else {
+    step.told =
+        "One call into the kernel (ibv_reg_mr). It pins the frames (next step), maps them for the"
+        " device (the one after), enters the buffer in the NIC's table, and gives the program a"
+        " key:";
+    step.facts = {
+        {"key " + hex(end.key.value),
+         fmt::format("{} from {}, {}", counted(record.bytes, "byte"), hex(record.start), rights)},
+        {"price",
+         fmt::format("about {} of processor time, once",
+                     trace::time_text(cost_of(Constant::RegisterFixed) +
+                                      cost_of(Constant::RegisterPage) *
+                                          static_cast<std::int64_t>(end.bus_pages.size())))}};
+  }
   step.details.push_back(fmt::format("entry {}, variant {:#x}, protection domain {}",
                                      end.key.index(), record.variant, record.pd));
   add_events(step, end.registered, end, EventKind::Register);
@@ -275,26 +288,25 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
 
 Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
   Step step = step_of(transfer, end, "Pin");
-  if (end.host->is_on_gpu(end.start)) {
-    step.told = "The GPU's driver keeps the buffer where it is for as long as it is registered.";
-    add_events(step, end.registered, end, EventKind::Pin);
-    return step;
-  }
   const Heard::Kind& pins = end.registered.of(end.number(), EventKind::Pin);
-  const std::string pages = counted(pins.sums[1], "page");
-  step.told = is_again(transfer, end)
-                  ? fmt::format("{} pinned here too. What the kernel tried with the first:", pages)
-                  : fmt::format(
-                        "The device will look for the frames where they are now, so they must"
-                        " stay: {} pinned. What the kernel tried with the first of them:",
-                        pages);
-  step.facts = {
-      {"attempts",
-       fmt::format("migrate: {}; swap out: {}; compact: {} moved, {} kept",
-                   move_text(end.attempts.migrate), move_text(end.attempts.swap_out),
-                   grouped(end.attempts.compaction.moved), grouped(end.attempts.compaction.kept))}};
+  if (end.host->is_on_gpu(end.start)) {
+    step.told = "the GPU's driver keeps the buffer where it is";
+  } else if (is_again(transfer, end)) {
+    step.told = fmt::format("{} frames of 4 KiB; migrating the first: {}", grouped(pins.sums[1]),
+                            move_text(end.attempts.migrate));
+  } else {
+    step.told = fmt::format(
+        "The device will look for the frames where they are now, so they must stay: {}."
+        " The kernel has tried with the first of them:",
+        counted(pins.sums[1], "frame", "is pinned", "are pinned"));
+    step.facts = {{"migrate", move_text(end.attempts.migrate)},
+                  {"swap out", move_text(end.attempts.swap_out)}};
+  }
+  step.details.push_back(fmt::format("compacting memory: {} moved, {} kept for a pin",
+                                     counted(end.attempts.compaction.moved, "frame"),
+                                     grouped(end.attempts.compaction.kept)));
   step.details.push_back(
-      fmt::format("pinned on this host: {}", counted(end.host->pins().pages_held(), "page")));
+      fmt::format("pinned on this host: {}", counted(end.host->pins().pages_held(), "frame")));
   add_events(step, end.registered, end, EventKind::Pin);
   add_events(step, end.moved, end, EventKind::FrameKept);
   return step;

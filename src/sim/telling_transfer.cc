@@ -26,9 +26,16 @@ constexpr std::size_t kInFull = 16;
 
 Step transfer_step(const Transfer& transfer, const TransferEnd& end, std::string title) {
   Step step;
+  step.phase = "The transfer";
   step.title = std::move(title);
   step.host = &end == &transfer.client ? "client" : "server";
   return step;
+}
+
+std::string bytes_text_of(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
+  return text;
 }
 
 void add_heard(Step& step, const Transfer& transfer, const TransferEnd& end, EventKind kind) {
@@ -41,9 +48,10 @@ void add_heard(Step& step, const Transfer& transfer, const TransferEnd& end, Eve
 }
 
 std::string tlp_line(const Event& event) {
-  constexpr std::array<std::string_view, 3> kNames = {"MRd ", "MWr ", "CplD"};
+  constexpr std::array<std::string_view, 3> kNames = {"memory read (MRd)", "memory write (MWr)",
+                                                      "completion (CplD)"};
   const std::uint64_t kind = event.fields[0];
-  return fmt::format("{} {} {} bytes", kind < kNames.size() ? kNames[kind] : "?",
+  return fmt::format("{} at {}, {} bytes", kind < kNames.size() ? kNames[kind] : "?",
                      hex(event.fields[1]), event.fields[2]);
 }
 
@@ -55,76 +63,129 @@ std::string packet_line(const Event& event) {
 
 }  // namespace
 
+namespace {
+
+// The kernel's side of it: what was mapped, before any transfer.
+void tell_mapping(const TransferEnd& end, Step& step) {
+  const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
+  const host::IommuMode mode = end.host->dma().mode();
+  step.phase = "Once, before any transfer";
+  if (maps.count == 0) {
+    step.told = mode == host::IommuMode::PassThrough
+                    ? "It knows the device and lets it through untranslated (pass-through): the"
+                      " device uses the addresses of the frames themselves, and could reach any."
+                    : "There is none: the device uses the addresses of the frames themselves, and"
+                      " could reach any.";
+    step.facts = {{"bus address", hex(end.bus_pages.front()) + ", that of the first frame"}};
+    return;
+  }
+  step.told =
+      "The device gets addresses of its own, bus addresses, and the IOMMU a table that leads from"
+      " them to the frames. What is not in it, the device cannot reach.";
+  if (mode == host::IommuMode::TranslateDeferred)
+    step.told +=
+        " What is taken out of it, the device may reach for 10 ms more (deferred invalidation).";
+  for (std::size_t i = 0; i < std::min(maps.first.size(), kShown); ++i)
+    step.facts.push_back(
+        {i == 0 ? "bus address" : "",
+         fmt::format("{} -> {}, {}", hex(maps.first[i].fields[0]), hex(maps.first[i].fields[1]),
+                     (maps.first[i].fields[4] & 2) != 0 ? "read and write" : "read only")});
+  if (maps.count > kShown)
+    step.facts.back().value += fmt::format(", and {} more", grouped(maps.count - kShown));
+}
+
+// The device's side of it: what was asked while the transfer lasted.
+void tell_translations(const Transfer& transfer, const TransferEnd& end, Step& step) {
+  const auto hits = transfer.counted(end, Counter::IotlbHits);
+  const auto misses = transfer.counted(end, Counter::IotlbMisses);
+  const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
+  if (peer.count != 0 && hits + misses == 0)
+    step.told =
+        "It is not asked: NIC and GPU are behind one switch, which knows where the GPU's memory is"
+        " and hands the requests over by itself.";
+  else if (end.host->dma().mode() == host::IommuMode::PassThrough)
+    step.told = "It lets the device through untranslated: any frame could be reached.";
+  else if (!end.host->dma().translates())
+    step.told = "There is none: any frame could be reached.";
+  else
+    step.told = fmt::format(
+        "It turns bus addresses into frames, page by page: its cache (IOTLB) had {} of {}, the"
+        " others were looked up in the table. Whatever is not mapped would be blocked here.",
+        grouped(hits), counted(hits + misses, "answer"));
+  const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
+  if (!maps.first.empty())
+    step.facts.push_back(
+        {"bus address",
+         fmt::format("{} -> {}, {}", hex(maps.first[0].fields[0]), hex(maps.first[0].fields[1]),
+                     (maps.first[0].fields[4] & 2) != 0 ? "read and write" : "read only")});
+}
+
+}  // namespace
+
 Step tell_iommu(const Transfer& transfer, const TransferEnd& end) {
   Step step = transfer_step(transfer, end, "IOMMU");
-  const bool again = &end == &transfer.server;
-  const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
   if (end.bus_pages.empty()) {
     step.told = "Nothing was mapped for the device.";
     return step;
   }
-  const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
-  if (maps.count == 0 && peer.count != 0) {
-    step.told =
-        "It is not asked: NIC and GPU are behind one switch, which knows the GPU's BAR and hands"
-        " the requests over by itself.";
-    step.facts = {{"bus address", hex(end.bus_pages.front()) + ", that of the BAR"}};
-    add_heard(step, transfer, end, EventKind::PeerAccess);
-    return step;
-  }
-  if (maps.count == 0) {
-    step.told = again ? "Nothing stands between this device and memory either."
-                      : "Nothing stands between the device and memory here: it uses the addresses"
-                        " of the frames themselves, and could reach any other.";
-    step.facts = {{"bus address", hex(end.bus_pages.front()) + ", that of the first frame"}};
-    return step;
-  }
-  const auto hits = transfer.counted(end, Counter::IotlbHits);
-  const auto misses = transfer.counted(end, Counter::IotlbMisses);
-  step.told =
-      again ? fmt::format(
-                  "A table of the same kind: {}. In all, the IOTLB knew {} of its answers,"
-                  " and {} were looked up.",
-                  counted(maps.sums[3], "leaf entry"), grouped(hits), grouped(misses))
-            : "The device gets addresses of its own, and the IOMMU a table that leads from them to"
-              " the frames. What is not in it, the device cannot reach:";
-  const std::size_t shown = again ? 1 : kShown;
-  for (std::size_t i = 0; i < std::min(maps.first.size(), shown); ++i)
-    step.facts.push_back(
-        {i == 0 ? "bus address" : "",
-         fmt::format("{} > {}, {}", hex(maps.first[i].fields[0]), hex(maps.first[i].fields[1]),
-                     (maps.first[i].fields[4] & 2) != 0 ? "read and write" : "read only")});
-  if (maps.count > shown)
-    step.facts.back().value += fmt::format(", and {} more", grouped(maps.count - shown));
+  if (&end == &transfer.client)
+    tell_mapping(end, step);
+  else
+    tell_translations(transfer, end, step);
+  const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
   step.details.push_back(fmt::format("{} in {} of 4 KiB", counted(maps.sums[3], "leaf entry"),
                                      counted(end.host->iommu().table_frames(), "table")));
   for (std::size_t i = 0; i < std::min(maps.first.size(), kInFull); ++i)
     step.details.push_back(trace::event_text(maps.first[i]));
   add_heard(step, transfer, end, EventKind::IotlbMiss);
   add_heard(step, transfer, end, EventKind::IotlbHit);
+  add_heard(step, transfer, end, EventKind::PeerAccess);
   add_heard(step, transfer, end, EventKind::IommuFault);
   return step;
 }
 
+namespace {
+
+void tell_request(const Transfer& transfer, const TransferEnd& end, Step& step) {
+  const Heard::Kind& fetches = transfer.heard().of(end.number(), EventKind::WqeFetch);
+  step.told =
+      "The program writes a request into a ring in its own memory, and one store to a register of"
+      " the NIC rings the doorbell; no kernel is asked. The NIC fetches the request and checks the"
+      " client's key:";
+  if (!fetches.first.empty())
+    step.facts.push_back(
+        {"request", fmt::format("{} bytes at bus address {}", fetches.first[0].fields[3],
+                                hex(fetches.first[0].fields[2]))});
+  if (transfer.request.operation != Operation::Send)
+    step.facts.push_back({"asks for", fmt::format("{} at the server, with remote key {}",
+                                                  hex(transfer.request.remote_address),
+                                                  hex(transfer.request.rkey.value))});
+}
+
+void tell_answer(const Transfer& transfer, const TransferEnd& end, Step& step) {
+  const std::uint64_t checks = transfer.heard().count(end.number(), EventKind::KeyCheck);
+  if (transfer.request.operation == Operation::Send)
+    step.told = fmt::format(
+        "It takes the receive request that the server's program had posted, checks its key ({}),"
+        " and only then touches memory.",
+        counted(checks, "check"));
+  else
+    step.told = fmt::format(
+        "It looks up the remote key, and whether every byte asked for lies in that region ({}: the"
+        " request, then what comes). Only then memory is touched. The server's program and kernel"
+        " notice nothing.",
+        counted(checks, "check"));
+}
+
+}  // namespace
+
 Step tell_nic(const Transfer& transfer, const TransferEnd& end) {
   Step step = transfer_step(transfer, end, "NIC DMA engine");
-  const Heard& heard = transfer.heard();
-  const Heard::Kind& checks = heard.of(end.number(), EventKind::KeyCheck);
-  const Heard::Kind& fetches = heard.of(end.number(), EventKind::WqeFetch);
-  if (&end == &transfer.client) {
-    step.told =
-        "The program writes a request into a ring in its own memory, and one store rings the"
-        " doorbell; no kernel is asked. The NIC fetches the request and checks its key:";
-    if (!fetches.first.empty())
-      step.facts.push_back(
-          {"request", fmt::format("{} bytes from the ring at bus address {}",
-                                  fetches.first[0].fields[3], hex(fetches.first[0].fields[2]))});
-  } else {
-    step.told = fmt::format(
-        "It compares every byte's address with what was registered under the key ({}), and only"
-        " then touches memory. Program and kernel notice nothing.",
-        counted(checks.count, "check"));
-  }
+  const Heard::Kind& checks = transfer.heard().of(end.number(), EventKind::KeyCheck);
+  if (&end == &transfer.client)
+    tell_request(transfer, end, step);
+  else
+    tell_answer(transfer, end, step);
   if (!checks.first.empty())
     step.facts.push_back(
         {"key " + hex(checks.first[0].object),
@@ -135,8 +196,8 @@ Step tell_nic(const Transfer& transfer, const TransferEnd& end) {
       transfer.payload_accesses(end, reads ? EventKind::DmaRead : EventKind::DmaWrite);
   if (!payload.empty())
     step.facts.push_back(
-        {reads ? "gathered" : "scattered",
-         fmt::format("{} at bus address {} are {} of RAM", counted(payload[0].fields[1], "byte"),
+        {reads ? "first read" : "first write",
+         fmt::format("{} at bus address {}: {} of memory", counted(payload[0].fields[1], "byte"),
                      hex(payload[0].fields[0]), counted(payload[0].fields[2], "piece"))});
   add_heard(step, transfer, end, EventKind::Doorbell);
   add_heard(step, transfer, end, EventKind::WqeFetch);
@@ -152,28 +213,30 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
   const auto writes = transfer.counted(end, Counter::TlpMemoryWrites);
   if (&end == &transfer.source())
     step.told = fmt::format(
-        "The NIC is a bus master and asks memory by itself: {} go up, {} bring the bytes. No"
+        "The NIC is a bus master and asks memory by itself: {} up, and {} back with the bytes. No"
         " processor touches them.",
-        counted(reads, "read"), counted(completions, "completion"));
+        counted(reads, "read request", "goes", "go"),
+        counted(completions, "answer", "comes", "come"));
   else
-    step.told =
-        fmt::format("{} carry the bytes up: at most 256 each, never across 4 KiB; nobody answers.",
-                    counted(writes, "posted write"));
+    step.told = fmt::format(
+        "When the NIC has allowed it ({}), {} the bytes to memory: at most 256 each, never across"
+        " 4 KiB, and none is answered.",
+        &end == &transfer.server ? "next step" : "last step",
+        counted(writes, "write", "carries", "carry"));
   if (const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
       peer.count != 0)
-    step.told +=
-        peer.first[0].fields[3] != 0
-            ? " They go up to the root complex and down again to the GPU (ACS redirect)."
-            : " They go through the switch straight to the GPU, and not to the root complex.";
+    step.told += peer.first[0].fields[3] != 0
+                     ? " They go up to the root complex and down again to the GPU (ACS redirect)."
+                     : " They go through the switch straight to the GPU, past the root complex.";
   std::size_t shown = 0;
   for (const Event& event : transfer.heard().of(end.number(), EventKind::Tlp).first) {
     if (!Transfer::is_payload(end, {event.fields[1]})) continue;
     const std::string line = tlp_line(event);
-    if (shown++ == 0) step.facts.push_back({"first TLP", line});
+    if (shown++ == 0) step.facts.push_back({"first", line});
     if (shown <= kInFull) step.details.push_back(line);
   }
-  step.details.push_back(fmt::format("in all: {}, {}, {}", counted(reads, "memory read"),
-                                     counted(writes, "memory write"),
+  step.details.push_back(fmt::format("in all, rings included: {}, {}, {}",
+                                     counted(reads, "memory read"), counted(writes, "memory write"),
                                      counted(completions, "completion")));
   return step;
 }
@@ -185,14 +248,17 @@ Step tell_ethernet(const Transfer& transfer, const TransferEnd& end) {
   const Heard::Kind& packets = transfer.heard().of(end.number(), kind);
   if (sends)
     step.told = fmt::format(
-        "{} (RoCEv2: Ethernet, IP, UDP port 4791, InfiniBand), each with its number and a checksum"
-        " (ICRC):",
-        counted(packets.count, "packet"));
+        "{} (RoCEv2: Ethernet, IP, UDP port 4791, InfiniBand), each with its number (PSN) and a"
+        " checksum (ICRC):",
+        counted(packets.count, "packet", "leaves", "leave"));
   else
-    step.told = fmt::format(
-        "{} arrive, with the right checksum, from the right peer, each with the next number.",
-        counted(packets.count, "packet"));
-  const std::size_t shown_at_most = sends ? kShown : 0;
+    step.told = fmt::format("{}, from the right peer, with the right checksum, none missing.",
+                            counted(packets.count, "packet", "arrives", "arrive"));
+  if (const auto asked = transfer.heard().of(end.number(), EventKind::PacketSent);
+      transfer.request.operation == Operation::Read && &end == &transfer.client &&
+      !asked.first.empty())
+    step.facts.push_back({"asked", packet_line(asked.first[0])});
+  const std::size_t shown_at_most = sends ? 2 : 0;
   std::size_t shown = 0;
   for (const Event& event : packets.first) {
     if (shown++ < shown_at_most)
@@ -202,7 +268,7 @@ Step tell_ethernet(const Transfer& transfer, const TransferEnd& end) {
   if (sends && packets.count > shown_at_most && !step.facts.empty())
     step.facts.back().value += fmt::format(", and {} more", grouped(packets.count - shown_at_most));
   step.details.push_back(fmt::format(
-      "{} on the wire, {} sent again",
+      "{} behind the UDP headers, {} sent again",
       counted(
           transfer.counted(end, sends ? Counter::PacketBytesSent : Counter::PacketBytesReceived),
           "byte"),
@@ -210,84 +276,118 @@ Step tell_ethernet(const Transfer& transfer, const TransferEnd& end) {
   return step;
 }
 
+namespace {
+
+// "6.78 us, 4.50 us of it until the last packet had arrived"
+std::string milestones(const Transfer& transfer) {
+  const bool read = transfer.request.operation == Operation::Read;
+  const TransferEnd& receiver = read ? transfer.client : transfer.server;
+  const Heard::Kind& received = transfer.heard().of(receiver.number(), EventKind::PacketReceived);
+  std::string text = trace::time_text(transfer.took());
+  if (received.count != 0)
+    text += fmt::format(", {} of it until the last packet had arrived",
+                        trace::time_text(Time{received.last.time_ps} - transfer.posted_at()));
+  return text;
+}
+
+}  // namespace
+
 Step tell_arrival(const Transfer& transfer) {
   Step step = transfer_step(transfer, transfer.server, "Application");
+  step.phase = "The end";
   const auto& completion = transfer.completion();
   if (!completion) {
     step.told = "The client's program waits for a completion that does not come.";
     return step;
   }
   const bool success = completion->status == transport::Status::Success;
-  const std::uint64_t bytes = transfer.settings().bytes;
-  std::string text;
-  const auto first = transfer.first_arrived();
-  for (const std::byte b : first) text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
   const std::string outcome = success ? "success" : "an error";
-  switch (transfer.settings().operation) {
+  switch (transfer.request.operation) {
     case Operation::Send:
       step.told = fmt::format(
-          "Both programs find a completion in their queues, written there by their NICs: {}.",
+          "The server's program finds a completion in its queue, and the bytes. The server's NIC"
+          " acknowledges, and the client's program finds a completion too: {}.",
           outcome);
       break;
     case Operation::Write:
       step.told = fmt::format(
-          "The client finds a completion in its queue, written there by its NIC: {}. The server's"
-          " program was not asked and not woken, and has the bytes.",
+          "The server's program has the bytes, and was neither asked nor woken. The server's NIC"
+          " acknowledges; the client's NIC writes a completion into its program's queue: {}.",
           outcome);
       break;
     case Operation::Read:
       step.told = fmt::format(
-          "The client finds a completion in its queue, written there by its NIC: {}. The server's"
-          " program was not asked and not woken; it has its bytes still.",
+          "The server's program was neither asked nor woken. The client's program has the bytes,"
+          " and its NIC writes a completion into its queue: {}.",
           outcome);
       break;
   }
-  step.facts = {{"in memory",
-                 fmt::format("{}{}; {}", text, bytes > first.size() ? "..." : "",
-                             transfer.moved_all()
-                                 ? fmt::format("all {} as they were sent", counted(bytes, "byte"))
-                                 : "NOT what was sent")},
-                {"it took", trace::time_text(transfer.took())}};
-  step.refused = !success;
+  const std::uint64_t bytes = transfer.settings().bytes;
+  const auto found = transfer.first_arrived();
+  std::vector<std::byte> sent(found.size());
+  transfer.source().before.write(0, sent);
+  step.facts = {
+      {"sent", bytes_text_of(sent) + (bytes > sent.size() ? "..." : "")},
+      {"found",
+       fmt::format("{}{} ({})", bytes_text_of(found), bytes > found.size() ? "..." : "",
+                   transfer.moved_all() ? counted(bytes, "byte") + " compared, all the same"
+                                        : "NOT what was sent")},
+      {"took", milestones(transfer)}};
+  if (!success) step.mark = Mark::Refused;
   add_heard(step, transfer, transfer.client, EventKind::Cqe);
   add_heard(step, transfer, transfer.server, EventKind::Cqe);
   return step;
 }
 
 std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
-  constexpr std::array<std::pair<Counter, std::string_view>, 11> kRows = {{
-      {Counter::CpuCopyBytes, "bytes copied by a CPU"},
-      {Counter::DmaReadBytes, "bytes read by DMA"},
-      {Counter::DmaWriteBytes, "bytes written by DMA"},
-      {Counter::TlpMemoryReads, "PCIe: read requests"},
-      {Counter::TlpCompletions, "PCIe: completions"},
-      {Counter::TlpMemoryWrites, "PCIe: writes"},
-      {Counter::IotlbHits, "IOTLB hits"},
-      {Counter::IotlbMisses, "IOTLB misses"},
-      {Counter::KeyChecks, "key checks"},
-      {Counter::PacketsSent, "packets sent"},
-      {Counter::Interrupts, "interrupts"},
+  struct Row {
+    std::string_view name;
+    std::array<Counter, 3> counters;  // summed up; Count_ where unused
+    bool is_detail;
+  };
+  constexpr Counter kNone = Counter::Count_;
+  constexpr std::array<Row, 11> kRows = {{
+      {"bytes copied by a CPU", {Counter::CpuCopyBytes, kNone, kNone}, false},
+      {"bytes read by DMA", {Counter::DmaReadBytes, kNone, kNone}, false},
+      {"bytes written by DMA", {Counter::DmaWriteBytes, kNone, kNone}, false},
+      {"packets on PCIe",
+       {Counter::TlpMemoryReads, Counter::TlpCompletions, Counter::TlpMemoryWrites},
+       false},
+      {"PCIe: read requests", {Counter::TlpMemoryReads, kNone, kNone}, true},
+      {"PCIe: completions", {Counter::TlpCompletions, kNone, kNone}, true},
+      {"PCIe: writes", {Counter::TlpMemoryWrites, kNone, kNone}, true},
+      {"IOTLB hits", {Counter::IotlbHits, kNone, kNone}, false},
+      {"IOTLB misses", {Counter::IotlbMisses, kNone, kNone}, false},
+      {"packets on Ethernet, sent", {Counter::PacketsSent, kNone, kNone}, false},
+      {"interrupts", {Counter::Interrupts, kNone, kNone}, false},
   }};
+  const auto sum = [&](const TransferEnd& end, const Row& row) {
+    std::uint64_t total = 0;
+    for (const Counter counter : row.counters)
+      if (counter != kNone) total += transfer.counted(end, counter);
+    return total;
+  };
+  const auto row_of = [](std::string name, std::string unit, std::uint64_t client,
+                         std::uint64_t server, bool is_detail = false) {
+    LedgerRow row;
+    row.name = std::move(name);
+    row.unit = std::move(unit);
+    row.rdma = {client, server};
+    row.is_detail = is_detail;
+    return row;
+  };
   std::vector<LedgerRow> rows;
-  for (const auto& [counter, name] : kRows)
-    rows.push_back({.name = std::string(name),
-                    .unit = name.starts_with("bytes") ? "bytes" : "count",
-                    .rdma = {transfer.counted(transfer.client, counter),
-                             transfer.counted(transfer.server, counter)},
-                    .sockets = {}});
-  // While the transfer lasts a program of RDMA calls no kernel; it polls.
-  rows.insert(rows.begin() + 1,
-              {.name = "system calls", .unit = "count", .rdma = {}, .sockets = {}});
-  const Duration server_busy =
-      transfer.request.operation == Operation::Send
-          ? cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion)
-          : Duration{};
-  const Duration client_busy = transfer.cpu_busy(transfer.took()) - server_busy;
-  rows.push_back({.name = "CPU busy",
-                  .unit = "ns",
-                  .rdma = {static_cast<std::uint64_t>(client_busy.nanoseconds()),
-                           static_cast<std::uint64_t>(server_busy.nanoseconds())},
-                  .sockets = {}});
+  for (const Row& row : kRows)
+    rows.push_back(row_of(std::string(row.name), "count", sum(transfer.client, row),
+                          sum(transfer.server, row), row.is_detail));
+  // While the transfer lasts a program of RDMA calls no kernel; it looks at its queue.
+  rows.insert(rows.begin() + 1, row_of("system calls", "count", 0, 0));
+  const auto ns = [](Duration time) { return static_cast<std::uint64_t>(time.nanoseconds()); };
+  const Duration work = cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
+  const bool both = transfer.request.operation == Operation::Send;
+  rows.push_back(row_of("CPU at work", "ns", ns(work), both ? ns(work) : 0));
+  rows.push_back(row_of("CPU waiting in a loop", "ns", ns(transfer.took()), 0));
+  rows.push_back(row_of("time until it is done", "ns", ns(transfer.took()), 0));
   return rows;
 }
 

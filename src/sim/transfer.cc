@@ -195,19 +195,35 @@ void Transfer::connect_ends() {
   settings.pd_a = client.connection == nullptr ? 0 : client.connection->pd;
   settings.pd_b = server.connection == nullptr ? 0 : server.connection->pd;
   connection_ = connect(*world_, *client.host, *server.host, settings);
+  const bool is_first = client.connection == nullptr;
   client.connection = &connection_.a;
   server.connection = &connection_.b;
+  if (!is_first) return;
+  // The server's program has a region of its own already, so that the two ends' keys differ.
+  const VirtAddr other = server.host->allocate(kPage4K);
+  const auto region = server.host->engine().register_memory(server.connection->pd, other, kPage4K,
+                                                            {other.value}, {}, world_->now());
+  ASSERT(region);
 }
 
-AccessFlags Transfer::all_rights() {
-  return AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
+AccessFlags Transfer::needed_rights(const TransferEnd& end) const {
+  const bool is_client = &end == &client;
+  switch (settings_.operation) {
+    case Operation::Write:
+      return is_client ? AccessFlags() : AccessFlags(Access::LocalWrite) | Access::RemoteWrite;
+    case Operation::Read:
+      return is_client ? AccessFlags(Access::LocalWrite) : AccessFlags(Access::RemoteRead);
+    case Operation::Send:
+      return is_client ? AccessFlags() : AccessFlags(Access::LocalWrite);
+  }
+  return {};
 }
 
-bool Transfer::prepare(AccessFlags server_access) {
+bool Transfer::prepare(AccessFlags client_access, AccessFlags server_access) {
   connect_ends();
   for (TransferEnd* const end : {&client, &server}) {
     allocate(*end);
-    if (!touch(*end) || !register_memory(*end, end == &server ? server_access : all_rights()))
+    if (!touch(*end) || !register_memory(*end, end == &server ? server_access : client_access))
       return false;
     try_to_move(*end);
   }

@@ -65,10 +65,12 @@ class Transfer {
   // Until the completion is there, or nothing is left to happen.
   void finish();
 
-  // All up to the posting, nothing broken, but with these rights at the server; and all of them.
-  bool prepare(driver::AccessFlags server_access);
+  // All up to the posting, nothing broken, with these rights; and all of them.
+  bool prepare(driver::AccessFlags client_access, driver::AccessFlags server_access);
+  bool prepare() { return prepare(needed_rights(client), needed_rights(server)); }
   void post_and_finish();
-  static driver::AccessFlags all_rights();
+  // What the operation needs at that end, and no more.
+  driver::AccessFlags needed_rights(const TransferEnd& end) const;
 
   // The target's program overwrites its buffer, so that what comes can be told from what came.
   void clear_target();
@@ -87,6 +89,7 @@ class Transfer {
   const std::optional<driver::Completion>& completion() const { return completion_; }
   const std::vector<driver::Completion>& server_completions() const { return server_completions_; }
   const Heard& heard() const { return heard_; }  // from the posting on, both hosts
+  Time posted_at() const { return posted_at_; }
   Duration took() const { return took_; }
   // Of both hosts' processors for one transfer that takes so long. The client polls meanwhile.
   Duration cpu_busy(Duration latency) const;

@@ -8,6 +8,7 @@ void Heard::add(const trace::Event& event) {
   ++kind.count;
   for (std::size_t i = 0; i < trace::kEventFields; ++i) kind.sums[i] += event.fields[i];
   if (kind.first.size() < kRemembered) kind.first.push_back(event);
+  kind.last = event;
 }
 
 const Heard::Kind& Heard::of(std::uint16_t host, trace::EventKind kind) const {

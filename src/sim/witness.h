@@ -19,6 +19,7 @@ class Heard {
     std::uint64_t count{};
     std::array<std::uint64_t, trace::kEventFields> sums{};
     std::vector<trace::Event> first;
+    trace::Event last;
   };
 
   void add(const trace::Event& event);

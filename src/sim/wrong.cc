@@ -38,17 +38,19 @@ std::string status_text(Status status) {
   }
 }
 
-// What usually happens before it goes wrong, in short: no values, unless somebody asks for all.
+// What happens as usual, up to where it goes wrong.
 std::vector<Step> steps_until(const Transfer& t, Reach reach) {
-  std::vector<Step> steps = {tell_application(t, t.client), tell_allocation(t, t.client),
-                             tell_mmu(t, t.client), tell_registration(t, t.client)};
-  if (reach != Reach::ClientRegistration) {
-    steps.push_back(tell_iommu(t, t.client));
-    steps.push_back(tell_nic(t, t.client));
+  std::vector<Step> steps = {tell_application(t, t.client)};
+  if (reach == Reach::ClientRegistration) {
+    steps.push_back(tell_allocation(t, t.client));
+    return steps;
   }
+  const TransferEnd& where = reach == Reach::ServerNic ? t.server : t.client;
+  steps.push_back(tell_registration(t, where));
+  steps.push_back(tell_pins(t, where));
   if (reach == Reach::ServerNic) {
+    steps.push_back(tell_nic(t, t.client));
     steps.push_back(tell_ethernet(t, t.client));
-    steps.push_back(tell_ethernet(t, t.server));
   }
   return steps;
 }
@@ -84,7 +86,7 @@ View view_of_server(const Transfer& t) {
   else if (t.is_untouched())
     view.sees = "its buffer as it was: nothing has arrived";
   else
-    view.sees = "a buffer that is not what was sent, nor all that it was before";
+    view.sees = "a buffer that is partly overwritten";
   return view;
 }
 
@@ -131,7 +133,18 @@ bool came_as_expected(const Transfer& t, const Outcome& outcome) {
   const host::VtdReason iommu = faults.empty() ? host::VtdReason::None : faults.front().vtd;
   return status == outcome.status && at_client == outcome.at_client &&
          t.cause_at(t.server).id == outcome.at_server && iommu == outcome.iommu &&
-         (!t.is_posted() || t.moved_all() == outcome.bytes_arrive);
+         (!t.is_posted() || !t.moved_all());
+}
+
+std::string what_does_not_fit(const JourneySettings& settings, const WrongCase& wrong) {
+  const std::string is_told = fmt::format("{} is told of ", wrong.what.name);
+  if (settings.operation != Operation::Write) return is_told + "a WRITE; leave --op out";
+  if (settings.gpu) return is_told + "memory of the host; leave --memory out";
+  if (settings.iommu != IommuChoice::On) return is_told + "an IOMMU of its own; leave --iommu out";
+  if (settings.sockets || settings.compare != 0) return is_told + "RDMA alone; leave --sockets out";
+  if (settings.bytes < wrong.least_bytes)
+    return fmt::format("{}{} bytes or more; raise --bytes", is_told, wrong.least_bytes);
+  return "";
 }
 
 const WrongCase* find_case(std::string_view name) {
@@ -155,31 +168,35 @@ Result<Story, std::string> tell_wrong(const JourneySettings& settings) {
   const WrongCase* const wrong = find_case(settings.wrong);
   if (wrong == nullptr)
     return fmt::format("nothing that can go wrong is called {}; see --wrong list", settings.wrong);
-  if (wrong->needs_remote_key && settings.operation != Operation::Write)
-    return fmt::format("{} is told of a WRITE; leave --op out", settings.wrong);
+  if (const std::string why = what_does_not_fit(settings, *wrong); !why.empty()) return why;
   Transfer transfer(settings, wrong->tweak);
   Account account;
   wrong->play(transfer, account);
 
   Story story;
-  story.headline = fmt::format("What goes wrong: {} (seed {})", wrong->what.text, settings.seed);
+  story.headline =
+      fmt::format("--wrong {} (seed {}): {}", wrong->what.name, settings.seed, wrong->what.text);
   story.steps = steps_until(transfer, wrong->reach);
   Step happened;
-  happened.title = "And then";
+  happened.phase = "What went wrong";
+  happened.title = std::string(wrong->what.name);
   happened.host =
       transfer.cause_at(transfer.server) || wrong->reach == Reach::ServerNic ? "server" : "client";
   happened.told = account.told;
   happened.facts = account.facts;
-  happened.refused = wrong->outcome.status != Status::Success;
+  happened.mark = wrong->outcome.status == Status::Success ? Mark::Unnoticed : Mark::Refused;
   story.steps.push_back(happened);
+  const auto of_kernel = [](const std::string& noticed) {
+    return noticed.empty() ? std::string(kNothing) : noticed;
+  };
   story.views = {view_of_client(transfer),
-                 view_of_server(transfer),
                  view_of_nic(transfer, transfer.client, "NIC, client"),
+                 {"kernel, client", of_kernel(account.client_kernel)},
                  view_of_nic(transfer, transfer.server, "NIC, server"),
                  view_of_iommu(transfer),
-                 {"kernel, server", account.operating_system.empty() ? std::string(kNothing)
-                                                                     : account.operating_system}};
-  story.took = transfer.took();
+                 {"kernel, server", of_kernel(account.server_kernel)},
+                 view_of_server(transfer)};
+  story.remedy = wrong->remedy;
   story.journal_hash = transfer.world().journal_hash();
   story.came_out_right = came_as_expected(transfer, wrong->outcome);
   return story;

@@ -33,7 +33,7 @@ void play_not_registered(Transfer& t, Account& account) {
     t.allocate(*end);
     ASSERT(t.touch(*end));
   }
-  t.register_memory(t.server, Transfer::all_rights());
+  t.register_memory(t.server, t.needed_rights(t.server));
   t.request = {.remote_address = t.server.start.value,
                .rkey = t.server.key,
                .lkey = {t.client.key.value + 0x700},
@@ -47,7 +47,7 @@ void play_not_registered(Transfer& t, Account& account) {
 }
 
 void play_past_the_end(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   t.request.remote_address += 1;
   t.post_and_finish();
   const VirtAddr last = advance(t.server.start, t.settings().bytes);
@@ -69,7 +69,7 @@ void play_missing_right(Transfer& t, Account& account) {
   const bool reads = t.settings().operation == Operation::Read;
   AccessFlags rights = Access::LocalWrite;
   rights |= reads ? Access::RemoteWrite : Access::RemoteRead;
-  t.prepare(rights);
+  t.prepare(t.needed_rights(t.client), rights);
   t.post_and_finish();
   account.told =
       fmt::format("The server registered its buffer without the right that lets others {} it.",
@@ -79,7 +79,7 @@ void play_missing_right(Transfer& t, Account& account) {
 }
 
 void play_wrong_key(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   t.request.rkey.value ^= 1;
   t.post_and_finish();
   account.told =
@@ -91,10 +91,10 @@ void play_wrong_key(Transfer& t, Account& account) {
 
 void play_other_domain(Transfer& t, Account& account) {
   t.connect_ends();
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   const auto other = t.server.host->engine().alloc_pd();
   ASSERT(other);
-  t.register_memory(t.server, Transfer::all_rights(), *other);
+  t.register_memory(t.server, t.needed_rights(t.server), *other);
   t.request.rkey = t.server.key;
   t.post_and_finish();
   account.told =
@@ -105,7 +105,7 @@ void play_other_domain(Transfer& t, Account& account) {
 }
 
 void play_deregistered(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   std::uint64_t arrived = 0;
   t.after_packets(2, [&t, &arrived] {
     arrived = t.counted(t.server, trace::Counter::PacketsReceived);
@@ -117,14 +117,14 @@ void play_deregistered(Transfer& t, Account& account) {
       "While packets are still on their way the server's program deregisters the buffer. Those"
       " that have arrived are in memory; the next one finds its key no longer valid.";
   account.facts = {{"had arrived", trace::counted(arrived, "packet")}};
-  account.operating_system = "unpinned the frames when the region was deregistered";
+  account.server_kernel = "unpinned the frames when the region was deregistered";
 }
 
 void unaware_of_pins(HostSettings& host) { host.kernel_knows_pins = false; }
 
 void play_migrated(Transfer& t, Account& account) {
   t.connect_ends();
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   const Heard::Kind& moved = t.server.moved.of(t.server.number(), trace::EventKind::FrameMoved);
   ASSERT(t.server.attempts.migrate == MoveAnswer::Done && !moved.first.empty());
   const PhysAddr old{moved.first[0].fields[1]};
@@ -151,12 +151,12 @@ void play_migrated(Transfer& t, Account& account) {
                      " overwritten.");
   account.facts = {{"old frame", fmt::format("{}, now of {}", hex(old.value), owner)},
                    {"new frame", hex(moved.first[0].fields[2])}};
-  account.operating_system = fmt::format("moved the page from {} to {}, and thinks all is well",
-                                         hex(old.value), hex(moved.first[0].fields[2]));
+  account.server_kernel = fmt::format("moved the page from {} to {}, and thinks all is well",
+                                      hex(old.value), hex(moved.first[0].fields[2]));
 }
 
 void play_reused(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   Host& host = *t.server.host;
   const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
   ASSERT(region != nullptr);
@@ -179,14 +179,14 @@ void play_reused(Transfer& t, Account& account) {
       " writes there, no one refuses, and the program does not see it.";
   account.facts = {{"the device writes to", hex(old.value) + ", " + host.kernel().owner_text(old)},
                    {"the program looks at", hex(now.value)}};
-  account.operating_system =
+  account.server_kernel =
       fmt::format("keeps {} that no program has any more", trace::counted(orphans, "frame"));
 }
 
 void forks_as_before_5_12(HostSettings& host) { host.copy_pinned_at_fork = false; }
 
 void play_fork(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   Host& host = *t.server.host;
   const PhysAddr old = host.kernel().walk(t.server.pid, t.server.start).phys;
   const auto child = host.kernel().fork(t.server.pid, t.world().now());
@@ -202,11 +202,11 @@ void play_fork(Transfer& t, Account& account) {
       "needed.)";
   account.facts = {{"the device writes to", hex(old.value) + ", " + host.kernel().owner_text(old)},
                    {"the parent looks at", hex(now.value) + ", " + host.kernel().owner_text(now)}};
-  account.operating_system = "copied each page when the parent wrote to it, as after any fork";
+  account.server_kernel = "copied each page when the parent wrote to it, as after any fork";
 }
 
 void play_bus_master_off(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   t.client.host->config().set_bus_master(false);
   t.post_and_finish();
   account.told =
@@ -218,7 +218,7 @@ void play_bus_master_off(Transfer& t, Account& account) {
 }
 
 void play_not_mapped(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   const BusAddr page{t.server.bus_pages.front()};
   t.server.host->iommu().unmap(page, kPage4K, t.world().now());
   t.server.host->port().invalidate({page, kPage4K});
@@ -226,14 +226,15 @@ void play_not_mapped(Transfer& t, Account& account) {
   account.told =
       "The NIC's table is right, the key fits; but the IOMMU has no entry for the first page. What"
       " the NIC allows, the IOMMU blocks: neither relies on the other.";
-  account.facts = {{"bus address", hex(page.value)}};
-  account.operating_system = "finds a fault record of the IOMMU and prints it";
+  account.facts = {{"bus address", hex(page.value)},
+                   {"reason 0x05", "no right to write; also said where there is no entry at all"}};
+  account.server_kernel = "finds a fault record of the IOMMU and prints it";
 }
 
 void one_page_may_be_locked(HostSettings& host) { host.memlock_limit = kPage4K; }
 
 void play_memlock(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   account.told =
       "Each user may pin only so much memory (ulimit -l), and this buffer is more. The registration"
       " fails (ENOMEM), and nothing else happens.";
@@ -273,7 +274,7 @@ host::Pid give_frame_away(Transfer& t, PhysAddr frame) {
 void defers_invalidation(HostSettings& host) { host.iommu = host::IommuMode::TranslateDeferred; }
 
 void play_stale_iotlb(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   Host& host = *t.server.host;
   const PhysAddr frame = align_down(host.kernel().walk(t.server.pid, t.server.start).phys, kPage4K);
   const std::uint64_t in_page = offset_in(t.server.start, kPage4K);
@@ -294,13 +295,13 @@ void play_stale_iotlb(Transfer& t, Account& account) {
       stale, now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
   account.facts = {{"frame", fmt::format("{}, now of {}", hex(frame.value), owner)},
                    {"open since", trace::time_text(t.world().now() - unmapped)}};
-  account.operating_system = fmt::format("gave the frame to {}; the flush is still to come", owner);
+  account.server_kernel = fmt::format("gave the frame to {}; the flush is still to come", owner);
 }
 
 void without_iommu(HostSettings& host) { host.iommu = host::IommuMode::Off; }
 
 void play_wild_address(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  t.prepare();
   Host& host = *t.server.host;
   // The program whose memory is worth most.
   const auto victim = std::ranges::find_if(t.neighbours, [&](const Transfer::Neighbour& n) {
@@ -330,7 +331,9 @@ void play_wild_address(Transfer& t, Account& account) {
 
 // To a bus address that leads nowhere: first a write, then a read.
 void play_nowhere(Transfer& t, Account& account) {
-  t.prepare(Transfer::all_rights());
+  const AccessFlags all =
+      AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
+  t.prepare(all, all);
   const nic::Tables tables = t.server.host->tables();
   nic::KeyRecord& record = tables.keys[t.server.key.index()];
   constexpr std::uint64_t kNowhere = 0x6'0000'0000;
@@ -347,11 +350,12 @@ void play_nowhere(Transfer& t, Account& account) {
   t.request.operation = Operation::Read;
   t.post_and_finish();
   account.told =
-      "The NIC's table leads nowhere. A write is posted: on a real bus it vanishes, and only the"
-      " IOMMU's fault record tells of it. A read must be answered, and is: Unsupported Request. Our"
-      " device is told of both, since software that knew and hid it would help nobody.";
+      "An address in the server's NIC leads nowhere. First the client writes there: on a real bus"
+      " nobody answers a write, so it vanishes, and only the IOMMU's fault record tells of it. Then"
+      " the client reads from there: a read must be answered, and is, with an error (Unsupported"
+      " Request). Here the NIC is told of both.";
   account.facts = {{"the write", of_write}, {"the read", host::fault_text(faults_of().back())}};
-  account.operating_system = "finds two fault records of the IOMMU and prints them";
+  account.server_kernel = "finds two fault records of the IOMMU and prints them";
 }
 
 constexpr ReasonId kNoReason = ReasonId::None;
@@ -361,95 +365,99 @@ const WrongCase kCases[] = {
      Reach::ClientNic,
      nullptr,
      play_not_registered,
-     {Status::LocalProtection, ReasonId::KeyUnknown, kNoReason, VtdReason::None, false},
-     false},
+     {Status::LocalProtection, ReasonId::KeyUnknown, kNoReason, VtdReason::None},
+     "Register the buffer (ibv_reg_mr), and use the key that this gives."},
     {{"past-the-end", "One byte past the region, inside the same page."},
      Reach::ServerNic,
      nullptr,
      play_past_the_end,
-     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::OutOfBounds, VtdReason::None, false},
-     true},
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::OutOfBounds, VtdReason::None},
+     "Check the offset and the length; or register the whole buffer."},
     {{"missing-right", "The region was registered without the right that the request needs."},
      Reach::ServerNic,
      nullptr,
      play_missing_right,
-     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::RightMissing, VtdReason::None, false},
-     true},
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::RightMissing, VtdReason::None},
+     "Register with the right that the peer needs, and no more."},
     {{"wrong-key", "The request carries a key that the server did not give out."},
      Reach::ServerNic,
      nullptr,
      play_wrong_key,
-     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None, false},
-     true},
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None},
+     "Send the peer the key as registration returned it, unchanged, and use it unchanged."},
     {{"other-domain", "The region belongs to another protection domain."},
      Reach::ServerNic,
      nullptr,
      play_other_domain,
-     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyOtherDomain, VtdReason::None,
-      false},
-     true},
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyOtherDomain, VtdReason::None},
+     "Use one protection domain for the region and for the queue pair."},
     {{"deregistered", "The server deregisters while packets are on their way."},
      Reach::ServerNic,
      nullptr,
      play_deregistered,
-     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None, false},
-     true},
+     {Status::RemoteAccess, ReasonId::RemoteAccess, ReasonId::KeyStale, VtdReason::None},
+     "Deregister only when the peer has said that it is done.",
+     9000},
     {{"migrated", "The buffer was mapped but not pinned, and the kernel moved a page."},
      Reach::ServerNic,
      unaware_of_pins,
      play_migrated,
-     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
-     true},
+     {Status::Success, kNoReason, kNoReason, VtdReason::None},
+     "Pin what a device may reach; a driver's bug, since registration does that."},
     {{"reused", "Memory was given back and reused under a live registration (orphan frames)."},
      Reach::ServerNic,
      nullptr,
      play_reused,
-     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
-     true},
+     {Status::Success, kNoReason, kNoReason, VtdReason::None},
+     "Deregister before memory is freed."},
     {{"fork", "The server's program forks, and writes to its buffer (copy on write)."},
      Reach::ServerNic,
      forks_as_before_5_12,
      play_fork,
-     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
-     true},
+     {Status::Success, kNoReason, kNoReason, VtdReason::None},
+     "Linux before 5.12: call ibv_fork_init before registering. Later kernels copy pinned pages "
+     "for the child instead."},
     {{"bus-master-off", "The NIC may not speak on the bus."},
      Reach::ClientNic,
      nullptr,
      play_bus_master_off,
-     {std::nullopt, ReasonId::BusMasterOff, kNoReason, VtdReason::None, false},
-     false},
+     {std::nullopt, ReasonId::BusMasterOff, kNoReason, VtdReason::None},
+     "The driver sets the bit when it starts the device; see lspci -vv, Control: BusMaster+."},
     {{"not-mapped", "The IOMMU has no mapping for a page that the NIC may use."},
      Reach::ServerNic,
      nullptr,
      play_not_mapped,
      {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
-      VtdReason::NoWrite, false},
-     true},
+      VtdReason::NoWrite},
+     "Nothing that a program can do: a bug of the driver or the NIC. The record names the device "
+     "and the page."},
     {{"stale-iotlb", "A NIC goes on with an address that was unmapped (deferred invalidation)."},
      Reach::ServerNic,
      defers_invalidation,
      play_stale_iotlb,
-     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
-     true},
+     {Status::Success, kNoReason, kNoReason, VtdReason::None},
+     "Strict invalidation (iommu.strict=1) closes the window; a sound NIC does not use an address "
+     "after its region is gone."},
     {{"wild-address", "The NIC uses a wrong address, and there is no IOMMU."},
      Reach::ServerNic,
      without_iommu,
      play_wild_address,
-     {Status::Success, kNoReason, kNoReason, VtdReason::None, false},
-     true},
+     {Status::Success, kNoReason, kNoReason, VtdReason::None},
+     "Let an IOMMU stand between devices and memory."},
     {{"memlock", "The memlock limit is smaller than the buffer."},
      Reach::ClientRegistration,
      one_page_may_be_locked,
      play_memlock,
-     {std::nullopt, ReasonId::MemlockExceeded, kNoReason, VtdReason::None, false},
-     false},
+     {std::nullopt, ReasonId::MemlockExceeded, kNoReason, VtdReason::None},
+     "Raise the limit (ulimit -l, LimitMEMLOCK=, container settings).",
+     4097},
     {{"nowhere", "A posted write to nowhere, and then a read from there."},
      Reach::ServerNic,
      nullptr,
      play_nowhere,
      {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
-      VtdReason::NoWrite, false},
-     true},
+      VtdReason::NoWrite},
+     "A bug of the driver or the NIC; the records name the device and the page."},
 };
 
 }  // namespace

@@ -13,24 +13,25 @@
 
 namespace softhca::sim {
 
-// What a case must come to. `None` where nobody may refuse anything.
+// What a case must come to. `None` where nobody may refuse anything. In none of them do all bytes
+// come to be where the target's program looks for them.
 struct Outcome {
   std::optional<transport::Status> status = transport::Status::Success;  // nothing: no completion
   trace::ReasonId at_client = trace::ReasonId::None;
   trace::ReasonId at_server = trace::ReasonId::None;
   host::VtdReason iommu = host::VtdReason::None;  // recorded at the server
-  bool bytes_arrive = false;                      // where the target's program looks for them
 };
 
 // What the case itself saw while it was played.
 struct Account {
   std::string told;  // what happened, after all
   std::vector<Fact> facts;
-  std::string operating_system;  // what that of the server noticed; empty: nothing
+  std::string client_kernel;  // what it noticed; empty: nothing
+  std::string server_kernel;
 };
 
 // Up to which step the transfer came as usual.
-enum class Reach : std::uint8_t { ClientRegistration, ClientNic, ServerRegistration, ServerNic };
+enum class Reach : std::uint8_t { ClientRegistration, ClientNic, ServerNic };
 
 struct WrongCase {
   Wrong what;
@@ -38,7 +39,8 @@ struct WrongCase {
   Transfer::Tweak tweak{};  // of the machines; null: none
   void (*play)(Transfer&, Account&){};
   Outcome outcome;
-  bool needs_remote_key = false;  // means nothing for a SEND
+  std::string_view remedy;         // what a person should change
+  std::uint64_t least_bytes = 64;  // below them it does not happen
 };
 
 std::span<const WrongCase> wrong_cases();

@@ -30,6 +30,11 @@ std::string counted(std::uint64_t number, std::string_view noun) {
   return text.append(noun).append("s");
 }
 
+std::string counted(std::uint64_t number, std::string_view noun, std::string_view one,
+                    std::string_view more) {
+  return (counted(number, noun) + " ").append(number == 1 ? one : more);
+}
+
 std::string hex(std::uint64_t number) { return fmt::format("{:#x}", number); }
 
 std::string time_text(Duration time) {

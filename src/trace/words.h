@@ -14,6 +14,9 @@ std::string grouped(std::uint64_t number);
 std::string bytes_text(std::uint64_t bytes);
 // "1 page", "3 pages", "2 entries".
 std::string counted(std::uint64_t number, std::string_view noun);
+// "1 page is", "3 pages are": with the verb for one and for more.
+std::string counted(std::uint64_t number, std::string_view noun, std::string_view one,
+                    std::string_view more);
 // "0x7f0000001000"
 std::string hex(std::uint64_t number);
 // "80 ps", "850 ns", "4.21 us", "1.50 ms"
