@@ -73,13 +73,36 @@ TEST(Arguments, ReadersTakeTheirOperandsAndJson) {
   EXPECT_EQ(parsed<ExplainArguments>({"explain", "5"}).what, "5");
 }
 
+TEST(Arguments, AJourneyTakesSizesAndChoicesByName) {
+  const auto journey = parsed<JourneyArguments>(
+      {"journey", "--op",    "read", "--bytes",   "64k",      "--offset",
+       "12",      "--pages", "2m",   "--iommu",   "deferred", "--memory",
+       "gpu",     "--acs",   "off",  "--hosts",   "4",        "--fragmentation",
+       "100",     "--seed",  "9",    "--sockets", "--steps"});
+  const sim::JourneySettings& settings = journey.settings;
+  EXPECT_EQ(settings.operation, sim::Operation::Read);
+  EXPECT_EQ(settings.bytes, 65536u);
+  EXPECT_EQ(settings.offset, 12u);
+  EXPECT_EQ(settings.page_bytes, 2u << 20);
+  EXPECT_EQ(settings.iommu, sim::IommuChoice::Deferred);
+  EXPECT_TRUE(settings.gpu);
+  EXPECT_FALSE(settings.acs_redirect);
+  EXPECT_EQ(settings.hosts, 4u);
+  EXPECT_EQ(settings.fragmentation, 100u);
+  EXPECT_EQ(settings.seed, 9u);
+  EXPECT_TRUE(settings.sockets);
+  EXPECT_TRUE(journey.steps);
+  EXPECT_TRUE(parsed<JourneyArguments>({"journey", "--wrong", "list"}).list_wrong);
+  EXPECT_EQ(parsed<JourneyArguments>({"journey", "--compare"}).settings.compare, 1000u);
+}
+
 TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
   EXPECT_EQ(refused({}),
-            "softhca: no command; one of run, devices, doctor, stat, ledger, explain; "
+            "softhca: no command; one of run, devices, doctor, stat, ledger, explain, journey; "
             "see softhca --help");
   EXPECT_EQ(refused({"rnu", "p"}),
             "softhca: rnu is not a command; one of run, devices, doctor, "
-            "stat, ledger, explain; see softhca --help");
+            "stat, ledger, explain, journey; see softhca --help");
   EXPECT_EQ(refused({"run", "--stirct", "p"}),
             "softhca run: unknown option --stirct; see softhca run --help");
   const Words wrong[] = {{"run"},
@@ -101,6 +124,18 @@ TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
     EXPECT_TRUE(line.starts_with("softhca")) << line;
     EXPECT_TRUE(line.ends_with("--help")) << line;
     EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+  }
+}
+
+TEST(Arguments, AJourneyRefusesWhatDoesNotExist) {
+  for (const Words& words :
+       {Words{"journey", "--op", "atomic"}, Words{"journey", "--bytes", "0"},
+        Words{"journey", "--bytes", "2g"}, Words{"journey", "--offset", "4096"},
+        Words{"journey", "--pages", "8k"}, Words{"journey", "--hosts", "1"},
+        Words{"journey", "--fragmentation", "101"}, Words{"journey", "--bytes", "-1"}}) {
+    const std::string line = refused(words);
+    EXPECT_NE(line.find(words[1]), std::string::npos) << line;
+    EXPECT_NE(line.find("see softhca journey --help"), std::string::npos) << line;
   }
 }
 

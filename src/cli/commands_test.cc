@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sim/wrong.h"
 #include "trace/reason.h"
 
 namespace softhca::cli {
@@ -114,6 +116,82 @@ TEST(CommandRun, SaysWhereItLookedForItsLibraries) {
   const Said said = said_by(command_run, run_of({"true"}));  // a test has none beside it
   EXPECT_EQ(said.status, 1);
   EXPECT_NE(said.err.find("/lib/softhca"), std::string::npos) << said.err;
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(CommandJourney, FitsEightyColumnsAndTwoScreensWhateverItTells) {
+  constexpr std::ptrdiff_t kTwoScreens = 2 * 60;
+  for (const auto operation : {sim::Operation::Write, sim::Operation::Read, sim::Operation::Send})
+    for (const std::uint64_t bytes : {1u, 10'000u, 16u << 20}) {
+      JourneyArguments journey;
+      journey.settings.operation = operation;
+      journey.settings.bytes = bytes;
+      const Said said = said_by(command_journey, journey);
+      EXPECT_EQ(said.status, 0) << said.err;
+      EXPECT_LE(longest_line(said.out), 80u);
+      EXPECT_LE(std::ranges::count(said.out, '\n'), kTwoScreens);
+      journey.steps = true;
+      EXPECT_LE(longest_line(said_by(command_journey, journey).out), 80u);
+    }
+}
+
+TEST(CommandJourney, UsesColourAndRulesOnlyOnATerminal) {
+  JourneyArguments journey;
+  const auto is_plain = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
+  EXPECT_TRUE(std::ranges::all_of(said_by(command_journey, journey).out, is_plain));
+  std::ostringstream out, err;
+  Terminal terminal{out, err, {.terminal = true, .columns = 80}};
+  EXPECT_EQ(command_journey(journey, terminal), 0);
+  EXPECT_FALSE(std::ranges::all_of(out.str(), is_plain));
+}
+
+TEST(CommandJourney, TellsMachinesTheSame) {
+  JourneyArguments journey;
+  journey.json = true;
+  journey.settings.sockets = true;
+  journey.settings.compare = 3;
+  const auto json = nlohmann::json::parse(said_by(command_journey, journey).out);
+  EXPECT_EQ(json["steps"].size(), 22u);
+  EXPECT_EQ(json["steps"][3]["title"], "MMU");
+  EXPECT_EQ(json["compared"]["rdma"]["transfers"], 3);
+  EXPECT_TRUE(json["came_out_right"]);
+  for (const auto& row : json["ledger"])
+    if (row["name"] == "bytes copied by a CPU") {
+      EXPECT_EQ(row["rdma"]["client"], 0);
+      EXPECT_EQ(row["sockets"]["client"], 10'000);
+    }
+}
+
+TEST(CommandJourney, ListsWhatCanGoWrongAndTellsEachInEightyColumns) {
+  JourneyArguments list;
+  list.list_wrong = true;
+  const Said listed = said_by(command_journey, list);
+  EXPECT_EQ(listed.status, 0);
+  EXPECT_LE(longest_line(listed.out), 80u);
+  for (const sim::Wrong& wrong : sim::wrongs()) {
+    EXPECT_NE(listed.out.find(wrong.name), std::string::npos);
+    JourneyArguments journey;
+    journey.settings.wrong = wrong.name;
+    const Said said = said_by(command_journey, journey);
+    EXPECT_EQ(said.status, 0) << wrong.name << ": " << said.err;
+    EXPECT_LE(longest_line(said.out), 80u) << wrong.name;
+    EXPECT_NE(said.out.find("What each of them sees"), std::string::npos);
+  }
+}
+
+TEST(CommandJourney, SaysInOneLineWhatCannotBeTold) {
+  JourneyArguments journey;
+  journey.settings.wrong = "gremlins";
+  const Said said = said_by(command_journey, journey);
+  EXPECT_EQ(said.status, 2);
+  EXPECT_EQ(std::ranges::count(said.err, '\n'), 1);
+  EXPECT_NE(said.err.find("--wrong list"), std::string::npos) << said.err;
 }
 
 }  // namespace

@@ -77,19 +77,19 @@ TEST(FrameAllocator, MakesAHugeFrameOfPartsThatCameBack) {
 }
 
 TEST(FrameAllocator, TouchesNoMemoryForAHugeFrameThatWasNeverUsed) {
-  Ram ram = Ram::arena(4 * kPage1G);
-  FrameAllocator frames(ram, {{kPage4K}, 4 * kPage1G - kPage4K}, 1, 0);
+  Ram ram = Ram::arena(3 * kPage1G);
+  FrameAllocator frames(ram, {{kPage4K}, 3 * kPage1G - kPage4K}, 1, 0);
   const std::uint64_t before = resident_bytes();
   std::vector<PhysAddr> giant;
   while (const auto frame = frames.take(kPage1G, kSome)) giant.push_back(*frame);
-  ASSERT_EQ(giant.size(), 3u);
+  ASSERT_EQ(giant.size(), 2u);
   EXPECT_EQ(offset_in(giant[1], kPage1G), 0u);
   EXPECT_EQ(frames.owner_of({giant[1].value + kPage1G - 1}), kSome);
   EXPECT_EQ(frames.frame_bytes({giant[1].value + kPage1G - 1}), kPage1G);
-  *ram.cpu_address({giant[2].value + 5 * kPage2M + 77}) = std::byte{1};
+  *ram.cpu_address({giant[0].value + 5 * kPage2M + 77}) = std::byte{1};
   for (const PhysAddr frame : giant) frames.release(frame, kPage1G);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(frames.take(kPage1G, kSome));
-  EXPECT_EQ(*ram.cpu_address({giant[2].value + 5 * kPage2M + 77}), std::byte{0});
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(frames.take(kPage1G, kSome));
+  EXPECT_EQ(*ram.cpu_address({giant[0].value + 5 * kPage2M + 77}), std::byte{0});
   EXPECT_LT(resident_bytes(), before + (std::uint64_t{64} << 20));
 }
 

@@ -199,15 +199,19 @@ Range<PhysSpace> Host::gpu_bar() const { return machine_->memory.gpu(); }
 
 std::vector<std::byte> Host::load(VirtAddr at, std::uint64_t bytes) {
   std::vector<std::byte> loaded(bytes);
-  if (is_on_gpu(at)) {
-    const pcie::Span span{machine_->memory.on_gpu(at), bytes};
-    const auto read = ram().read({&span, 1}, loaded);
-    ASSERT(read);
-    return loaded;
-  }
-  const auto done = kernel().load(running(), at, loaded, clock_);
-  ASSERT(done);
+  load_into(at, loaded);
   return loaded;
+}
+
+void Host::load_into(VirtAddr at, Bytes to) {
+  if (is_on_gpu(at)) {
+    const pcie::Span span{machine_->memory.on_gpu(at), to.size()};
+    const auto read = ram().read({&span, 1}, to);
+    ASSERT(read);
+    return;
+  }
+  const auto done = kernel().load(running(), at, to, clock_);
+  ASSERT(done);
 }
 
 void Host::store(VirtAddr at, ConstBytes bytes) {

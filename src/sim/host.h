@@ -68,6 +68,7 @@ class Host {
 
   // What the program itself reads and writes there. REQUIRES: it may.
   std::vector<std::byte> load(VirtAddr at, std::uint64_t bytes);
+  void load_into(VirtAddr at, Bytes to);
   void store(VirtAddr at, ConstBytes bytes);
   void fill(VirtAddr at, std::uint64_t bytes, std::byte with);
   // Pages that the program gives back: they are not there any more.

@@ -57,7 +57,10 @@ std::vector<Step> steps_of(const Transfer& transfer) {
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   if (!settings.wrong.empty()) return tell_wrong(settings);
   Transfer transfer(settings);
-  if (transfer.prepare(Transfer::all_rights())) transfer.post_and_finish();
+  if (!transfer.prepare(Transfer::all_rights()))
+    return fmt::format("memory is too fragmented for pages of {}; lower --fragmentation",
+                       trace::bytes_text(settings.page_bytes));
+  transfer.post_and_finish();
   Story story;
   story.headline =
       fmt::format("{} from one server's memory to another's by {} (seed {})",

@@ -48,11 +48,13 @@ void add_events(Step& step, const Heard& heard, const TransferEnd& end, EventKin
                                        trace::kEvents[static_cast<std::size_t>(kind)].name));
 }
 
-std::string bytes_shown(std::span<const std::byte> bytes) {
+std::string bytes_shown(const Pattern& pattern, std::uint64_t bytes) {
+  constexpr std::uint64_t kShown = 8;
+  std::vector<std::byte> first(std::min(bytes, kShown));
+  pattern.write(0, first);
   std::string text;
-  for (const std::byte b : bytes.first(std::min<std::size_t>(bytes.size(), 8)))
-    text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
-  return text + (bytes.size() > 8 ? "..." : "");
+  for (const std::byte b : first) text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
+  return text + (bytes > kShown ? "..." : "");
 }
 
 // "PML4 170, PDPT 341, PD 0, PT 17, offset 0x64"
@@ -120,7 +122,7 @@ Step tell_application(const Transfer& transfer, const TransferEnd& end) {
   const host::Kernel& kernel = end.host->kernel();
   step.facts = {{"program", fmt::format("{}, pid {}, beside {} others", kernel.name_of(end.pid),
                                         end.pid.value, kernel.programs() - 1)}};
-  if (&end == &transfer.source()) step.facts.push_back({"bytes", bytes_shown(end.before)});
+  if (&end == &transfer.source()) step.facts.push_back({"bytes", bytes_shown(end.before, s.bytes)});
   return step;
 }
 

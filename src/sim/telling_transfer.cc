@@ -218,10 +218,10 @@ Step tell_arrival(const Transfer& transfer) {
     return step;
   }
   const bool success = completion->status == transport::Status::Success;
-  const auto found = transfer.arrived();
+  const std::uint64_t bytes = transfer.settings().bytes;
   std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 8); ++i)
-    text += fmt::format("{:02x} ", std::to_integer<unsigned>(found[i]));
+  const auto first = transfer.first_arrived();
+  for (const std::byte b : first) text += fmt::format("{:02x} ", std::to_integer<unsigned>(b));
   const std::string outcome = success ? "success" : "an error";
   switch (transfer.settings().operation) {
     case Operation::Send:
@@ -242,12 +242,12 @@ Step tell_arrival(const Transfer& transfer) {
           outcome);
       break;
   }
-  step.facts = {
-      {"in memory", fmt::format("{}{}; {}", text, found.size() > 8 ? "..." : "",
-                                transfer.moved_all() ? fmt::format("all {} as they were sent",
-                                                                   counted(found.size(), "byte"))
-                                                     : "NOT what was sent")},
-      {"it took", trace::time_text(transfer.took())}};
+  step.facts = {{"in memory",
+                 fmt::format("{}{}; {}", text, bytes > first.size() ? "..." : "",
+                             transfer.moved_all()
+                                 ? fmt::format("all {} as they were sent", counted(bytes, "byte"))
+                                 : "NOT what was sent")},
+                {"it took", trace::time_text(transfer.took())}};
   step.refused = !success;
   add_heard(step, transfer, transfer.client, EventKind::Cqe);
   add_heard(step, transfer, transfer.server, EventKind::Cqe);

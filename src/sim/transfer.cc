@@ -17,7 +17,6 @@ constexpr std::uint64_t kSmallestMachine = std::uint64_t{64} << 20;
 constexpr std::uint64_t kRamBeside = std::uint64_t{32} << 20;  // besides the buffer
 constexpr std::uint64_t kNeighbourBytes = 16 * kPage4K;
 constexpr Duration kPatience = seconds(30);
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 20;
 constexpr std::uint32_t kLongestSegment = std::uint32_t{1} << 30;
 
 std::uint64_t ram_for(const JourneySettings& s) {
@@ -35,7 +34,8 @@ WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   world.network = cited_network_costs();
   world.host = cited_host_costs();
   world.host.ram_bytes = ram_for(s);
-  world.host.fragmentation = s.fragmentation;
+  // Frames of 1 GiB are set aside when a machine starts; later there are none.
+  world.host.fragmentation = s.page_bytes == kPage1G ? 0 : s.fragmentation;
   world.host.scatter = false;
   if (s.gpu) world.host.gpu_bytes = s.offset + s.bytes + kPage4K;
   world.host.acs_redirect = s.acs_redirect;
@@ -70,6 +70,12 @@ std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
                    ? tables.translations[record.first_page + i]
                    : align_down(BusAddr{record.bus}, kPage4K).value + i * kPage4K;
   return pages;
+}
+
+// False where its program gave the memory back.
+bool has_buffer(const TransferEnd& end) {
+  return end.host->is_on_gpu(end.start) ||
+         end.host->kernel().program(end.pid).region_at(end.start) != nullptr;
 }
 
 WorkOpcode opcode_of(Operation operation) {
@@ -136,15 +142,25 @@ void Transfer::allocate(TransferEnd& end) {
 }
 
 // The program uses its buffer for the first time: each side with bytes of its own.
-void Transfer::touch(TransferEnd& end) {
-  end.before.resize(settings_.bytes);
-  for (std::size_t i = 0; i < end.before.size(); i += sizeof(std::uint64_t)) {
-    const std::uint64_t word = prng_.next();
-    std::copy_n(bytes_of(word).begin(), std::min(sizeof word, end.before.size() - i),
-                end.before.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  end.host->store(end.start, end.before);
+bool Transfer::touch(TransferEnd& end) {
+  const bool done = write(end, Pattern::of_seed(prng_.next()));
   end.touched = witness_->take();
+  return done;
+}
+
+bool Transfer::write(TransferEnd& end, const Pattern& pattern) {
+  end.before = pattern;
+  std::vector<std::byte> chunk(std::min(Pattern::kStep, settings_.bytes));
+  for (std::uint64_t done = 0; done < settings_.bytes; done += chunk.size()) {
+    const Bytes part = Bytes(chunk).first(std::min(Pattern::kStep, settings_.bytes - done));
+    pattern.write(done, part);
+    const VirtAddr at = advance(end.start, done);
+    if (end.host->is_on_gpu(at))
+      end.host->store(at, part);
+    else if (!end.host->kernel().store(end.pid, at, part, world_->now()))
+      return false;
+  }
+  return true;
 }
 
 bool Transfer::register_memory(TransferEnd& end, AccessFlags access, std::uint32_t pd) {
@@ -191,8 +207,8 @@ bool Transfer::prepare(AccessFlags server_access) {
   connect_ends();
   for (TransferEnd* const end : {&client, &server}) {
     allocate(*end);
-    touch(*end);
-    if (!register_memory(*end, end == &server ? server_access : all_rights())) return false;
+    if (!touch(*end) || !register_memory(*end, end == &server ? server_access : all_rights()))
+      return false;
     try_to_move(*end);
   }
   request = {.remote_address = server.start.value,
@@ -261,9 +277,7 @@ void Transfer::finish() {
 }
 
 void Transfer::clear_target() {
-  TransferEnd& end = request.operation == Operation::Read ? client : server;
-  std::ranges::fill(end.before, std::byte{0});
-  end.host->store(end.start, end.before);
+  write(request.operation == Operation::Read ? client : server, Pattern());
 }
 
 Duration Transfer::cpu_busy(Duration latency) const {
@@ -281,19 +295,27 @@ const TransferEnd& Transfer::target() const {
   return settings_.operation == Operation::Read ? client : server;
 }
 
-std::vector<std::byte> Transfer::arrived() const {
-  const TransferEnd& end = target();
-  return end.host->load(end.start, settings_.bytes);
-}
-
-bool Transfer::moved_all() const {
-  const TransferEnd& end = target();
-  for (std::uint64_t done = 0; done < settings_.bytes; done += kChunk) {
-    const std::uint64_t bytes = std::min(kChunk, settings_.bytes - done);
-    const auto now = end.host->load(advance(end.start, done), bytes);
-    if (!std::ranges::equal(now, std::span(source().before).subspan(done, bytes))) return false;
+bool Transfer::holds(const TransferEnd& end, const Pattern& pattern) const {
+  if (!has_buffer(end)) return false;
+  std::vector<std::byte> now(std::min(Pattern::kStep, settings_.bytes));
+  std::vector<std::byte> should(now.size());
+  for (std::uint64_t done = 0; done < settings_.bytes; done += now.size()) {
+    const std::uint64_t bytes = std::min(Pattern::kStep, settings_.bytes - done);
+    end.host->load_into(advance(end.start, done), Bytes(now).first(bytes));
+    pattern.write(done, Bytes(should).first(bytes));
+    if (!std::ranges::equal(Bytes(now).first(bytes), Bytes(should).first(bytes))) return false;
   }
   return true;
+}
+
+bool Transfer::moved_all() const { return holds(target(), source().before); }
+bool Transfer::is_untouched() const { return holds(target(), target().before); }
+
+std::vector<std::byte> Transfer::first_arrived() const {
+  const TransferEnd& end = target();
+  constexpr std::uint64_t kShown = 8;
+  if (!has_buffer(end)) return {};
+  return end.host->load(end.start, std::min(kShown, settings_.bytes));
 }
 
 trace::Reason Transfer::cause_at(const TransferEnd& end) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/journey.h"
+#include "sim/pattern.h"
 #include "sim/witness.h"
 #include "sim/world.h"
 
@@ -37,7 +38,7 @@ struct TransferEnd {
   std::vector<std::uint64_t> bus_pages;  // where its 4 KiB pages lie for the device, in order
   trace::Reason refused;                 // why it could not be registered
   MoveAttempts attempts;
-  std::vector<std::byte> before;  // what the program put there last
+  Pattern before;  // what the program put there last
   // What was heard at each stage, on this host.
   Heard allocated, touched, registered, moved;
 
@@ -55,7 +56,7 @@ class Transfer {
 
   // The stages, in this order.
   void allocate(TransferEnd& end);
-  void touch(TransferEnd& end);
+  bool touch(TransferEnd& end);  // false: there are no frames for it
   // False: refused. In the domain of the end's queue pair if `pd` is 0.
   bool register_memory(TransferEnd& end, driver::AccessFlags access, std::uint32_t pd = 0);
   void try_to_move(TransferEnd& end);
@@ -91,8 +92,14 @@ class Transfer {
   Duration cpu_busy(Duration latency) const;
   // The bytes that should have moved are where they should be; nothing else of the buffers changed.
   bool moved_all() const;
-  // What the target's program finds in its buffer now.
-  std::vector<std::byte> arrived() const;
+  // The target's program finds its buffer as it left it.
+  bool is_untouched() const;
+  // Of what it finds there now, the first bytes; none if it has given the buffer back.
+  std::vector<std::byte> first_arrived() const;
+  // The buffer as a whole is that pattern.
+  bool holds(const TransferEnd& end, const Pattern& pattern) const;
+  // Its program writes the pattern. False: there are no frames for it.
+  bool write(TransferEnd& end, const Pattern& pattern);
   // Whose bytes move, and to whom.
   const TransferEnd& source() const;
   const TransferEnd& target() const;

@@ -75,12 +75,13 @@ View view_of_server(const Transfer& t) {
     return view;
   }
   const bool has_all = t.moved_all();
-  const auto now = t.arrived();
-  if (t.settings().operation == Operation::Read)
+  if (t.first_arrived().empty())
+    view.sees = "nothing: it has given the memory back";
+  else if (t.settings().operation == Operation::Read)
     view.sees = "its bytes as they were";
   else if (has_all)
     view.sees = "the bytes";
-  else if (now == t.server.before)
+  else if (t.is_untouched())
     view.sees = "its buffer as it was: nothing has arrived";
   else
     view.sees = "a buffer that is not what was sent, nor all that it was before";
@@ -110,6 +111,9 @@ View view_of_iommu(const Transfer& t) {
     view.sees = "nothing: there is none";
   else if (!faults.empty())
     view.sees = host::fault_text(faults.front());
+  else if (const auto stale = t.heard().count(t.server.number(), EventKind::StaleTranslation))
+    view.sees = fmt::format("{} that its IOTLB still knows, though its table does not",
+                            trace::counted(stale, "translation"));
   else if (!t.payload_accesses(t.server, EventKind::DmaWrite).empty() ||
            !t.payload_accesses(t.server, EventKind::DmaRead).empty())
     view.sees = "accesses that its table allows, and lets them pass";

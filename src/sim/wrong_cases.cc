@@ -22,8 +22,8 @@ constexpr std::byte kFill{0x5a};
 
 // The server's program writes to its buffer again.
 void refill(Transfer& t) {
-  t.server.before.assign(t.settings().bytes, kFill);
-  t.server.host->store(t.server.start, t.server.before);
+  const bool done = t.write(t.server, Pattern::of_byte(kFill));
+  ASSERT(done);
 }
 
 // The client's own buffer stays unknown to its NIC.
@@ -31,7 +31,7 @@ void play_not_registered(Transfer& t, Account& account) {
   t.connect_ends();
   for (TransferEnd* const end : {&t.client, &t.server}) {
     t.allocate(*end);
-    t.touch(*end);
+    ASSERT(t.touch(*end));
   }
   t.register_memory(t.server, Transfer::all_rights());
   t.request = {.remote_address = t.server.start.value,
