@@ -14,10 +14,12 @@ using trace::EventKind;
 RootPort::RootPort(Parts parts, const HostCosts& costs, const pcie::LinkLimits& limits)
     : parts_(parts), costs_(costs), limits_(limits) {}
 
-// The common part of both paths; `translate` says where a page is, and adds to `work`.
+// The common part of both paths; `translate` says where a page is, and adds to `work`. Inline, or
+// every hit pays for a second call (measured: 53 instead of 44 ns).
 template <class Translate>
-pcie::Outcome RootPort::resolve_by(const pcie::Access& access, Time now, pcie::SpanList& spans,
-                                   Work& work, Translate translate) {
+[[gnu::always_inline]] inline pcie::Outcome RootPort::resolve_by(const pcie::Access& access,
+                                                                 Time now, pcie::SpanList& spans,
+                                                                 Work& work, Translate translate) {
   const std::size_t spans_before = spans.all().size();
   std::uint64_t done = 0;
   while (done < access.bytes) {

@@ -19,7 +19,7 @@ using trace::Counter;
 using trace::EventKind;
 using trace::ReasonId;
 
-constexpr BusAddr kBus{(std::uint64_t{1} << 47) + 7 * kPage1G};
+constexpr BusAddr kFirstByte{(std::uint64_t{1} << 47) + 7 * kPage1G};
 
 class RootPortTest : public testing::Test {
  protected:
@@ -46,10 +46,10 @@ class RootPortTest : public testing::Test {
 };
 
 TEST_F(RootPortTest, ResolvesAnAccessIntoTheSpansBehindIt) {
-  map(kBus, 9 * kPage4K, kPage4K);
-  map(advance(kBus, kPage4K), 4 * kPage4K, 2 * kPage4K);
+  map(kFirstByte, 9 * kPage4K, kPage4K);
+  map(advance(kFirstByte, kPage4K), 4 * kPage4K, 2 * kPage4K);
   RootPort port = make();
-  const auto outcome = resolve(port, advance(kBus, 4000), 5000, Direction::Write, Time{77});
+  const auto outcome = resolve(port, advance(kFirstByte, 4000), 5000, Direction::Write, Time{77});
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome.done_bytes, 5000u);
   EXPECT_EQ(outcome.ready_at, Time{77});
@@ -61,15 +61,16 @@ TEST_F(RootPortTest, ResolvesAnAccessIntoTheSpansBehindIt) {
   EXPECT_EQ(bench_.count(Counter::TlpMemoryWrites), 1u + 16 + 4);
   const auto events = bench_.events(EventKind::DmaWrite);
   ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].fields, (std::array<std::uint64_t, 5>{kBus.value + 4000, 5000, 2, 21, 77}));
+  EXPECT_EQ(events[0].fields,
+            (std::array<std::uint64_t, 5>{kFirstByte.value + 4000, 5000, 2, 21, 77}));
   EXPECT_EQ(bench_.events(EventKind::Tlp).size(), 21u);
 }
 
 TEST_F(RootPortTest, AnswersFromTheIotlbTheSecondTime) {
-  map(kBus, kPage2M, kPage2M);
+  map(kFirstByte, kPage2M, kPage2M);
   RootPort port = make();
-  ASSERT_TRUE(resolve(port, kBus, kPage2M, Direction::Read));
-  ASSERT_TRUE(resolve(port, advance(kBus, 99), 1000, Direction::Write));
+  ASSERT_TRUE(resolve(port, kFirstByte, kPage2M, Direction::Read));
+  ASSERT_TRUE(resolve(port, advance(kFirstByte, 99), 1000, Direction::Write));
   EXPECT_EQ(bench_.count(Counter::IotlbMisses), 1u) << "one leaf of 2 MiB";
   EXPECT_EQ(bench_.count(Counter::IotlbHits), 1u);
   EXPECT_EQ(bench_.count(Counter::TlpMemoryReads), kPage2M / 512);
@@ -77,11 +78,11 @@ TEST_F(RootPortTest, AnswersFromTheIotlbTheSecondTime) {
 }
 
 TEST_F(RootPortTest, BlocksEverythingUnlessBusMasterIsSet) {
-  map(kBus, 0, kPage4K);
+  map(kFirstByte, 0, kPage4K);
   config_.set_bus_master(false);
   RootPort port = make();
-  EXPECT_EQ(resolve(port, kBus, 8, Direction::Read).reason.id, ReasonId::BusMasterOff);
-  EXPECT_TRUE(resolve(port, kBus, 0, Direction::Read)) << "an empty access is none";
+  EXPECT_EQ(resolve(port, kFirstByte, 8, Direction::Read).reason.id, ReasonId::BusMasterOff);
+  EXPECT_TRUE(resolve(port, kFirstByte, 0, Direction::Read)) << "an empty access is none";
   int interrupts = 0;
   port.set_interrupt_sink([&](std::uint32_t, Time) { ++interrupts; });
   port.interrupt(3, {});
@@ -91,20 +92,20 @@ TEST_F(RootPortTest, BlocksEverythingUnlessBusMasterIsSet) {
   config_.set_bus_master(true);
   port.interrupt(3, {});
   EXPECT_EQ(interrupts, 1);
-  EXPECT_TRUE(resolve(port, kBus, 8, Direction::Read));
+  EXPECT_TRUE(resolve(port, kFirstByte, 8, Direction::Read));
 }
 
 TEST_F(RootPortTest, RefusesAnAccessAtItsFirstBadPageAndRecordsTheFault) {
-  map(kBus, 0, kPage4K);
-  map(advance(kBus, kPage4K), kPage4K, kPage4K, BusRight::Read);
+  map(kFirstByte, 0, kPage4K);
+  map(advance(kFirstByte, kPage4K), kPage4K, kPage4K, BusRight::Read);
   RootPort port = make();
-  const auto write = resolve(port, advance(kBus, 4090), 100, Direction::Write);
+  const auto write = resolve(port, advance(kFirstByte, 4090), 100, Direction::Write);
   EXPECT_EQ(write.reason,
-            (trace::Reason{ReasonId::IommuNoWrite, 0, kBus.value + kPage4K, 94, 0, 0}));
+            (trace::Reason{ReasonId::IommuNoWrite, 0, kFirstByte.value + kPage4K, 94, 0, 0}));
   EXPECT_EQ(write.done_bytes, 6u);
-  const auto read = resolve(port, advance(kBus, kPage4K), 2 * kPage4K, Direction::Read);
+  const auto read = resolve(port, advance(kFirstByte, kPage4K), 2 * kPage4K, Direction::Read);
   EXPECT_EQ(read.reason.id, ReasonId::IommuNotMapped);
-  EXPECT_EQ(read.reason.address, kBus.value + 2 * kPage4K);
+  EXPECT_EQ(read.reason.address, kFirstByte.value + 2 * kPage4K);
   EXPECT_EQ(resolve(port, {UINT64_MAX - 3}, 100, Direction::Read).reason.id,
             ReasonId::IommuBadAddress);
   EXPECT_EQ(resolve(port, {0x7f00'0000'0000}, 8, Direction::Write).reason.id,
@@ -116,20 +117,20 @@ TEST_F(RootPortTest, RefusesAnAccessAtItsFirstBadPageAndRecordsTheFault) {
 }
 
 TEST_F(RootPortTest, BlocksByRightsAlsoWhenTheTranslationIsCached) {
-  map(kBus, 0, kPage4K, BusRight::Read);
+  map(kFirstByte, 0, kPage4K, BusRight::Read);
   RootPort port = make();
-  ASSERT_TRUE(resolve(port, kBus, 8, Direction::Read));
-  EXPECT_EQ(resolve(port, kBus, 8, Direction::Write).reason.id, ReasonId::IommuNoWrite);
+  ASSERT_TRUE(resolve(port, kFirstByte, 8, Direction::Read));
+  EXPECT_EQ(resolve(port, kFirstByte, 8, Direction::Write).reason.id, ReasonId::IommuNoWrite);
 }
 
 TEST_F(RootPortTest, ReachesAnUnmappedPageUntilTheIotlbIsInvalidated) {
-  map(kBus, 0, kPage4K);
+  map(kFirstByte, 0, kPage4K);
   RootPort port = make();
-  ASSERT_TRUE(resolve(port, kBus, 8, Direction::Read));
-  iommu_.unmap(kBus, kPage4K, {});
-  EXPECT_TRUE(resolve(port, kBus, 8, Direction::Read)) << "why unmapping must invalidate";
-  port.invalidate({kBus, kPage4K});
-  EXPECT_EQ(resolve(port, kBus, 8, Direction::Read).reason.id, ReasonId::IommuNotMapped);
+  ASSERT_TRUE(resolve(port, kFirstByte, 8, Direction::Read));
+  iommu_.unmap(kFirstByte, kPage4K, {});
+  EXPECT_TRUE(resolve(port, kFirstByte, 8, Direction::Read)) << "why unmapping must invalidate";
+  port.invalidate({kFirstByte, kPage4K});
+  EXPECT_EQ(resolve(port, kFirstByte, 8, Direction::Read).reason.id, ReasonId::IommuNotMapped);
 }
 
 TEST_F(RootPortTest, MovesScatteredPagesLikeMemcpy) {
@@ -140,7 +141,7 @@ TEST_F(RootPortTest, MovesScatteredPagesLikeMemcpy) {
   Prng prng(2);
   for (std::size_t i = kPages - 1; i > 0; --i) std::swap(order[i], order[prng.below(i + 1)]);
   for (std::uint64_t i = 0; i < kPages; ++i)
-    map(advance(kBus, i * kPage4K), order[i] * kPage4K, kPage4K);
+    map(advance(kFirstByte, i * kPage4K), order[i] * kPage4K, kPage4K);
   RootPort port = make();
   std::vector<std::byte> model(kPages * kPage4K);
   for (int round = 0; round < 300; ++round) {
@@ -150,11 +151,11 @@ TEST_F(RootPortTest, MovesScatteredPagesLikeMemcpy) {
     if (prng.chance(1, 2)) {
       for (std::byte& b : buffer) b = static_cast<std::byte>(prng.next());
       std::ranges::copy(buffer, model.begin() + static_cast<std::ptrdiff_t>(at));
-      ASSERT_TRUE(resolve(port, advance(kBus, at), bytes, Direction::Write));
+      ASSERT_TRUE(resolve(port, advance(kFirstByte, at), bytes, Direction::Write));
       ASSERT_EQ(spans_.bytes(), bytes);
       ASSERT_TRUE(port.write(spans_.all(), buffer, {}));
     } else {
-      ASSERT_TRUE(resolve(port, advance(kBus, at), bytes, Direction::Read));
+      ASSERT_TRUE(resolve(port, advance(kFirstByte, at), bytes, Direction::Read));
       ASSERT_TRUE(port.read(spans_.all(), buffer, {}));
       ASSERT_TRUE(std::ranges::equal(buffer, std::span(model).subspan(at, bytes)));
     }
@@ -165,7 +166,7 @@ TEST_F(RootPortTest, MovesScatteredPagesLikeMemcpy) {
 }
 
 TEST_F(RootPortTest, TellsWhenDataIsReadyAndWhatKeepsTheLinkBusy) {
-  map(kBus, 0, 4 * kPage4K);
+  map(kFirstByte, 0, 4 * kPage4K);
   RootPort port = make({.read_latency = nanoseconds(400),
                         .write_latency = nanoseconds(300),
                         .iotlb_miss = nanoseconds(50),
@@ -173,13 +174,13 @@ TEST_F(RootPortTest, TellsWhenDataIsReadyAndWhatKeepsTheLinkBusy) {
                         .ps_per_byte = 100});
   const auto at = [](std::int64_t ns) { return Time{} + nanoseconds(ns); };
   // A walk of 50, then 512 bytes in two TLPs: 51.2 + 2 on the link, then the latency.
-  EXPECT_EQ(resolve(port, kBus, 512, Direction::Write, at(0)).ready_at.ps, 403'200);
+  EXPECT_EQ(resolve(port, kFirstByte, 512, Direction::Write, at(0)).ready_at.ps, 403'200);
   // The link is busy until 103.2; a cached translation needs no walk.
-  EXPECT_EQ(resolve(port, kBus, 256, Direction::Write, at(0)).ready_at.ps, 429'800);
+  EXPECT_EQ(resolve(port, kFirstByte, 256, Direction::Write, at(0)).ready_at.ps, 429'800);
   // A read goes out behind the writes (129.8 + 1), comes back 400 later, in 25.6 + 1.
-  EXPECT_EQ(resolve(port, kBus, 256, Direction::Read, at(10)).ready_at.ps, 557'400);
+  EXPECT_EQ(resolve(port, kFirstByte, 256, Direction::Read, at(10)).ready_at.ps, 557'400);
   // Another, at once: its request waits for the first, its data for the first's data.
-  EXPECT_EQ(resolve(port, kBus, 256, Direction::Read, at(10)).ready_at.ps, 584'000);
+  EXPECT_EQ(resolve(port, kFirstByte, 256, Direction::Read, at(10)).ready_at.ps, 584'000);
   // An interrupt passes no write before it.
   Time arrived{};
   port.set_interrupt_sink([&](std::uint32_t vector, Time when) {
@@ -189,7 +190,7 @@ TEST_F(RootPortTest, TellsWhenDataIsReadyAndWhatKeepsTheLinkBusy) {
   port.interrupt(5, at(20));
   EXPECT_EQ(arrived.ps, 432'800);
   // Long after, nothing is in the way.
-  EXPECT_EQ(resolve(port, kBus, 256, Direction::Read, at(5000)).ready_at.ps,
+  EXPECT_EQ(resolve(port, kFirstByte, 256, Direction::Read, at(5000)).ready_at.ps,
             5'000'000 + 1'000 + 400'000 + 25'600 + 1'000);
 }
 
