@@ -43,8 +43,7 @@ TEST(TlpHeader, ReadsAsOneLine) {
 }
 
 TEST(TlpHeader, SaysThatNobodyServesARead) {
-  const TlpHeader header =
-      unsupported_header({TlpKind::MemoryRead, {0x1234}, 64}, kDevice, 9);
+  const TlpHeader header = unsupported_header({TlpKind::MemoryRead, {0x1234}, 64}, kDevice, 9);
   EXPECT_EQ(header.status, CompletionStatus::UnsupportedRequest);
   EXPECT_EQ(header.length_dw, 0u);
   EXPECT_EQ(tlp_text(header),
@@ -138,7 +137,8 @@ TEST(TlpHeader, ComesBackFromARecordingAsItWas) {
   std::vector<TlpHeader> expected;
   std::uint8_t tag = 250;
   for (int i = 0; i < 50; ++i) {
-    const Access access{{prng.next() >> 20}, 1 + prng.below(5'000),
+    const Access access{{prng.next() >> 20},
+                        1 + prng.below(5'000),
                         prng.chance(1, 2) ? Direction::Read : Direction::Write};
     std::uint8_t again = tag;
     const auto headers = list_headers(access, {}, kDevice, again);
