@@ -44,6 +44,22 @@ constexpr std::size_t kGpuMemoryBar = 1;
 constexpr pcie::RequesterId kNicId{0x0100};  // 01:00.0
 constexpr pcie::RequesterId kGpuId{0x0200};  // 02:00.0
 
+// The doorbells: 32 bytes for each of 2^24 queue pairs (nic/ring_format.h).
+constexpr PhysAddr kNicBar{0x30'0000'0000};
+constexpr std::uint64_t kNicBarBytes = std::uint64_t{1} << 29;
+constexpr std::size_t kDoorbellBar = 0;
+constexpr std::uint16_t kVectors = 4;
+constexpr std::uint64_t kLocalInterrupts = 0xfee0'0000;
+// Assumed: nobody publishes how large they are.
+constexpr host::StructureCacheShape kStructures{.level1 = 32, .level2 = 16, .level3 = 8};
+
+pcie::FunctionShape nic_shape() {
+  pcie::FunctionShape shape;
+  shape.bars[kDoorbellBar] = {.bytes = kNicBarBytes, .prefetchable = false};
+  shape.vectors = kVectors;
+  return shape;
+}
+
 pcie::FunctionShape gpu_shape(std::uint64_t bytes) {
   pcie::FunctionShape shape;
   shape.device = 2;
@@ -84,7 +100,9 @@ struct Host::Machine {
         contexts(frames, tracer),
         iommu(frames, kNicId, tracer),
         iova(s.seed ^ 0x696f7661),
-        config({}, kNicId, &tracer),
+        structures(kStructures),
+        config(nic_shape(), kNicId, &tracer),
+        msix(config, kVectors),
         gpu_config(gpu_shape(s.gpu_bytes), kGpuId, &tracer),
         gpu_memory(s.gpu_bytes == 0 ? 0 : std::bit_ceil(s.gpu_bytes)),
         fabric({.has_switch = true, .acs_redirect = s.acs_redirect, .root_routes_peers = true}),
@@ -94,12 +112,15 @@ struct Host::Machine {
               .config = config,
               .tracer = tracer,
               .contexts = &contexts,
-              .fabric = &fabric},
+              .structures = &structures,
+              .fabric = &fabric,
+              .msix = &msix},
              s.costs),
         dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
             s.iommu, s.seed ^ 0x646d61),
         rings(ram, ring_memory(s.ram_bytes)),
         memory(kernel, clock) {
+    start_nic(clock);
     fabric.add("NIC", config);
     if (s.gpu_bytes == 0) return;
     fabric.add("GPU", gpu_config);
@@ -108,6 +129,17 @@ struct Host::Machine {
     const Range<PhysSpace> bar{kGpuBar, gpu_memory.size()};
     ram.add_window(bar, gpu_memory);
     memory.set_gpu(bar);
+  }
+
+  // What firmware and driver do before anything else; the bus master bit is the engine's.
+  void start_nic(Time now) {
+    config.place_bar(kDoorbellBar, kNicBar, now);
+    config.set_memory_space(true, now);
+    for (std::uint32_t vector = 0; vector < kVectors; ++vector) {
+      msix.set(vector, {.address = kLocalInterrupts, .payload = vector});
+      msix.set_masked(vector, false);
+    }
+    config.enable_msix(true, false, now);
   }
 
   std::vector<std::uint64_t> counters;
@@ -124,7 +156,9 @@ struct Host::Machine {
   host::Iommu iommu;
   host::IovaSpace iova;
   host::Iotlb iotlb;
+  host::StructureCache structures;
   pcie::ConfigSpace config;
+  pcie::MsixTable msix;
   pcie::ConfigSpace gpu_config;
   std::vector<std::byte> gpu_memory;
   pcie::Fabric fabric;
@@ -247,6 +281,7 @@ trace::Tracer& Host::tracer() { return machine_->tracer; }
 host::Iommu& Host::iommu() { return machine_->iommu; }
 host::Pins& Host::pins() { return machine_->pins; }
 host::IovaSpace& Host::iova() { return machine_->iova; }
+Range<PhysSpace> Host::nic_bar() const { return *machine_->config.bar(kDoorbellBar); }
 pcie::ConfigSpace& Host::config() { return machine_->config; }
 nic::Tables Host::tables() {
   return {.keys = machine_->keys, .translations = machine_->translations, .qps = machine_->qps};

@@ -65,6 +65,7 @@ class Host {
   bool is_on_gpu(VirtAddr at) const;
   // Where the CPU finds the GPU's memory: its BAR; empty if there is none.
   Range<PhysSpace> gpu_bar() const;
+  Range<PhysSpace> nic_bar() const;  // the doorbells
 
   // What the program itself reads and writes there. REQUIRES: it may.
   std::vector<std::byte> load(VirtAddr at, std::uint64_t bytes);

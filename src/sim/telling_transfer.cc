@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "nic/ring_format.h"
 #include "sim/constants.h"
 #include "sim/telling.h"
 #include "trace/words.h"
@@ -152,6 +153,10 @@ void tell_request(const Transfer& transfer, const TransferEnd& end, Step& step) 
       "The program writes a request into a ring in its own memory, and one store to a register of"
       " the NIC rings the doorbell; no kernel is asked. The NIC fetches the request and checks the"
       " client's key:";
+  const PhysAddr doorbell =
+      advance(end.host->nic_bar().start,
+              nic::doorbell_offset(nic::Doorbell::Send, end.connection->qp->qpn().value));
+  step.facts.push_back({"doorbell", hex(doorbell.value) + ", in the NIC's window (BAR 0)"});
   if (!fetches.first.empty())
     step.facts.push_back(
         {"request", fmt::format("{} bytes at bus address {}", fetches.first[0].fields[3],
