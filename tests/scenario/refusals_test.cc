@@ -245,6 +245,23 @@ TEST(Refusals, AKeyEntryThatPointsElsewhereIsStoppedByTheIommu) {
   pair.expect_surroundings_untouched();
 }
 
+// The same with an IOMMU that lets everything pass: the key table refuses alone.
+TEST(Refusals, WithoutAnIommuTheKeyTableStillRefusesEveryByteThatWasNotRegistered) {
+  for (const host::IommuMode broken : {host::IommuMode::Off, host::IommuMode::PassThrough})
+    for (const std::int64_t offset : {-1, static_cast<int>(kBufferBytes)}) {
+      WorldSettings settings;
+      settings.host.iommu = broken;
+      Pair pair({}, settings);
+      std::array sges{pair.a.sge(0, 1)};
+      const std::uint64_t address = pair.b.start.value + static_cast<std::uint64_t>(offset);
+      pair.post(pair.connection.a, remote_request(WorkOpcode::Write, sges, address, pair.b.key));
+      pair.settle();
+      EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
+      EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::OutOfBounds);
+      pair.expect_surroundings_untouched();
+    }
+}
+
 // ... and the other way round: all of the page is mapped, the key table still refuses the next
 // byte.
 TEST(Refusals, TheIommuMapsWholePagesAndTheKeyTableStillRefusesTheByteBehind) {
