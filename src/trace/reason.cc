@@ -204,8 +204,11 @@ std::string reason_text(const Reason& reason) {
     text += fmt::format(" Asked for {:#x}, {} bytes.", reason.address, reason.length);
   else if (reason.length != 0)
     text += fmt::format(" Asked for {}.", reason.length);
-  if (reason.low != 0)
-    text += fmt::format(" Allowed {:#x} to {:#x}.", reason.low, reason.high);
+  // Without an address the bounds are those of a number, both included.
+  if (reason.low != 0 && reason.address != 0)
+    text += fmt::format(" Allowed from {:#x}, {} bytes.", reason.low, reason.high - reason.low);
+  else if (reason.low != 0)
+    text += fmt::format(" Allowed {} to {}.", reason.low, reason.high);
   else if (reason.high != 0)
     text += fmt::format(" Limit {}.", reason.high);
   return text + " Remedy: " + std::string(row->remedy);

@@ -117,7 +117,8 @@ std::span<const ReasonInfo> reasons();
 const ReasonInfo* find_reason(ReasonId id);
 std::string_view checker_name(Checker checker);
 
-// "out_of_bounds (5, nic): …rule… key 0x1207 asked [0x…,+64) allowed [0x…,0x…). …remedy…"
+// "out_of_bounds (reason 5, nic): RULE. Object 0x1207. Asked for 0x5000, 64 bytes. Allowed from
+// 0x4000, 4096 bytes. Remedy: REMEDY"
 std::string reason_text(const Reason& reason);
 
 }  // namespace softhca::trace
