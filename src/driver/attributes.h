@@ -93,6 +93,8 @@ struct SendRequest {
   std::uint32_t immediate{};  // host order of the 32 bits on the wire
   std::uint64_t remote_address{};
   wire::Key rkey;
+  std::uint64_t swap_or_add{};  // atomics; numbers of this host, as memory holds them
+  std::uint64_t compare{};
 };
 
 struct ReceiveRequest {
@@ -105,6 +107,8 @@ enum class CompletionOpcode : std::uint8_t {
   Send = 0,
   RdmaWrite = 1,
   RdmaRead = 2,
+  CompareSwap = 3,
+  FetchAdd = 4,
   Receive = 128,
   ReceiveRdmaWithImmediate = 129,
 };

@@ -139,14 +139,14 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   };
   if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr)
     return refuse(ReasonId::QpNotReady);
-  if (request.opcode > WorkOpcode::Read) return refuse(ReasonId::OpcodeNotSupported);
+  if (request.opcode > WorkOpcode::FetchAdd) return refuse(ReasonId::OpcodeNotSupported);
   if (request.sges.size() > qp.capacity_.send_sges)
     return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.send_sges);
   const std::uint64_t bytes = total_bytes(request.sges);
   if (bytes > nic::kMaxMessageBytes)
     return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
   const bool is_inline = request.flags.has(SendFlag::Inline);
-  if (is_inline && (bytes > qp.capacity_.inline_bytes || request.opcode == WorkOpcode::Read))
+  if (is_inline && (bytes > qp.capacity_.inline_bytes || transport::brings_bytes(request.opcode)))
     return refuse(ReasonId::InlineTooLong, bytes, qp.capacity_.inline_bytes);
   QueuePair::Ring& ring = qp.send_;
   if (ring.posted - done_of(qp.record_->send_done) >= ring.slots)
@@ -157,6 +157,8 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   wqe.remote_address = request.remote_address;
   wqe.rkey = request.rkey.value;
   wqe.immediate = request.immediate;
+  wqe.swap_or_add = request.swap_or_add;
+  wqe.compare = request.compare;
   wqe.index = ring.posted;
   wqe.opcode = static_cast<std::uint8_t>(request.opcode);
   wqe.flags = wqe_flags(request, qp.signal_all_);

@@ -15,7 +15,7 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
-constexpr std::uint32_t kKnownBits = 1 | 2 | 4;       // local write, remote write, remote read
+constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8;   // local write; remote write, read, atomic
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
@@ -52,8 +52,7 @@ Reason Registrations::check_request(const Request& request) {
   const bool needs_local_write =
       request.access.has(Access::RemoteWrite) || request.access.has(Access::RemoteAtomic);
   // C53: remote write or atomic without local write.
-  if ((needs_local_write && !request.access.has(Access::LocalWrite)) ||
-      (wanted & ~(kKnownBits | 8u)) != 0)
+  if ((needs_local_write && !request.access.has(Access::LocalWrite)) || (wanted & ~kKnownBits) != 0)
     return {.id = ReasonId::BadAccessFlags,
             .object = request.access.bits,
             .address = buffer.start.value,

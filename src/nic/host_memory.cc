@@ -102,6 +102,17 @@ Outcome HostMemory::read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time 
 Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now) {
   return move_by_key(access, qpn, from, now);
 }
+Outcome HostMemory::change(const KeyAccess& access, wire::Qpn qpn, const Change& how,
+                           std::uint64_t& original, Time now) {
+  Outcome outcome = read(access, qpn, writable_bytes_of(original), now);
+  if (!outcome || (how.is_swap && original != how.compare)) return outcome;
+  const std::uint64_t changed = how.is_swap ? how.swap_or_add : original + how.swap_or_add;
+  const Time read_at = outcome.ready_at;
+  outcome = write(access, qpn, bytes_of(changed), now);
+  outcome.ready_at = later(outcome.ready_at, read_at);
+  return outcome;
+}
+
 Outcome HostMemory::read_bus(BusAddr at, Bytes to, Time now) { return move_by_bus(at, to, now); }
 Outcome HostMemory::write_bus(BusAddr at, ConstBytes from, Time now) {
   return move_by_bus(at, from, now);

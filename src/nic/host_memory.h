@@ -27,6 +27,17 @@ class HostMemory {
   pcie::Outcome read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time now);
   pcie::Outcome write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now);
 
+  // Reads, changes and writes the eight bytes at a multiple of eight; gives what lay there before
+  // in `original`. Nothing else of this device comes between, since one caller at a time owns it.
+  // What processors and other devices do to the bytes meanwhile is not excluded.
+  struct Change {
+    bool is_swap{};  // if they equal `compare`; else `swap_or_add` is added
+    std::uint64_t swap_or_add{};
+    std::uint64_t compare{};
+  };
+  pcie::Outcome change(const KeyAccess& access, wire::Qpn qpn, const Change& how,
+                       std::uint64_t& original, Time now);
+
   // By bus address: rings and records that the driver mapped for the device.
   pcie::Outcome read_bus(BusAddr at, Bytes to, Time now);
   pcie::Outcome write_bus(BusAddr at, ConstBytes from, Time now);

@@ -13,7 +13,7 @@ using trace::ReasonId;
 namespace {
 
 // Bits of ibv_access_flags.
-constexpr std::uint32_t kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4;
+constexpr std::uint32_t kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kRemoteAtomic = 8;
 
 bool has_right(std::uint32_t access, KeyRight right) {
   switch (right) {
@@ -25,6 +25,8 @@ bool has_right(std::uint32_t access, KeyRight right) {
       return (access & kRemoteRead) != 0;
     case KeyRight::RemoteWrite:
       return (access & kRemoteWrite) != 0;
+    case KeyRight::RemoteAtomic:
+      return (access & kRemoteAtomic) != 0;
   }
   return false;
 }

@@ -26,7 +26,7 @@
 
 namespace softhca::nic {
 
-enum class KeyRight : std::uint8_t { LocalRead, LocalWrite, RemoteRead, RemoteWrite };
+enum class KeyRight : std::uint8_t { LocalRead, LocalWrite, RemoteRead, RemoteWrite, RemoteAtomic };
 
 struct KeyAccess {
   wire::Key key;

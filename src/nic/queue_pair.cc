@@ -24,6 +24,25 @@ Status local_status(const Reason& reason) {
   return reason.id < ReasonId::IommuNotMapped ? Status::LocalProtection : Status::LocalQpOperation;
 }
 
+CqeKind kind_of(transport::WorkOpcode opcode) {
+  using transport::WorkOpcode;
+  switch (opcode) {
+    case WorkOpcode::Send:
+    case WorkOpcode::SendImm:
+      return CqeKind::Send;
+    case WorkOpcode::Read:
+      return CqeKind::Read;
+    case WorkOpcode::CompareSwap:
+      return CqeKind::CompareSwap;
+    case WorkOpcode::FetchAdd:
+      return CqeKind::FetchAdd;
+    case WorkOpcode::Write:
+    case WorkOpcode::WriteImm:
+      break;
+  }
+  return CqeKind::Write;
+}
+
 }  // namespace
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer)
@@ -39,6 +58,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
                                      .min_rnr_timer = a.min_rnr_timer,
                                      .may_read = (a.access_flags & 4) != 0,
                                      .may_write = (a.access_flags & 2) != 0,
+                                     .may_atomic = (a.access_flags & 8) != 0,
                                      .max_message_bytes = kMaxMessageBytes},
       *this);
   state_ = QpState::Rtr;
@@ -61,7 +81,8 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
 void QueuePair::update(const transport::QpAttributes& a) {
   if (!responder_) return;
   responder_->set_min_rnr_timer(a.min_rnr_timer);
-  responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0);
+  responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0,
+                         (a.access_flags & 8) != 0);
 }
 
 void QueuePair::to_reset() {
@@ -167,20 +188,22 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
                            .remote_address = wqe.remote_address,
                            .rkey = {wqe.rkey},
                            .immediate = wqe.immediate,
+                           .swap_or_add = wqe.swap_or_add,
+                           .compare = wqe.compare,
                            .signaled = has(WqeFlag::Signaled),
                            .solicited = has(WqeFlag::Solicited),
                            .fence = has(WqeFlag::Fence),
                            .status = Status::Success,
                            .reason = {}};
-  if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::Read))
+  if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::FetchAdd))
     reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
-  const bool is_read = work.opcode == transport::WorkOpcode::Read;
+  const bool is_written = transport::brings_bytes(work.opcode);
   for (const Segment& s : request.segments) {
     work.bytes += s.bytes;
     if (reason || s.bytes == 0) continue;
     reason = memory_.check({.key = {s.lkey},
                             .pd = context_.pd,
-                            .right = is_read ? KeyRight::LocalWrite : KeyRight::LocalRead,
+                            .right = is_written ? KeyRight::LocalWrite : KeyRight::LocalRead,
                             .address = s.address,
                             .bytes = s.bytes},
                            context_.qpn, now);
@@ -190,9 +213,11 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
               .object = context_.qpn.value,
               .length = work.bytes,
               .high = kMaxMessageBytes};
+  if (!reason && transport::is_atomic(work.opcode)) reason = check_atomic(request, work.bytes);
   if (reason) {
-    work.status =
-        reason.id == ReasonId::MessageTooLong ? Status::LocalLength : local_status(reason);
+    const bool by_length =
+        reason.id == ReasonId::MessageTooLong || reason.id == ReasonId::AtomicLength;
+    work.status = by_length ? Status::LocalLength : local_status(reason);
     if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported)
       work.status = Status::LocalQpOperation;
     work.reason = reason;
@@ -251,14 +276,27 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   if (packet.info->is_request()) {
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
   } else if (requester_) {
-    if (packet.info->kind == wire::Kind::ReadResponse)
-      requester_->on_read_response(*packet.info, packet.headers, bytes, now);
-    else if (packet.info->kind == wire::Kind::Acknowledge)
-      requester_->on_acknowledge(packet.headers, now);
+    take_response(packet, now);
     fetch_sends(now);
   }
   payload_ = {};
   ahead_ = {};
+}
+
+void QueuePair::take_response(const wire::Packet& packet, Time now) {
+  const wire::Headers& h = packet.headers;
+  switch (packet.info->kind) {
+    case wire::Kind::ReadResponse:
+      return requester_->on_read_response(*packet.info, h,
+                                          static_cast<std::uint32_t>(packet.payload.size()), now);
+    case wire::Kind::AtomicAcknowledge:
+      payload_ = bytes_of(h.original);  // memory holds it as this host does
+      return requester_->on_atomic_response(h, now);
+    case wire::Kind::Acknowledge:
+      return requester_->on_acknowledge(h, now);
+    default:
+      return;
+  }
 }
 
 void QueuePair::on_time(Time now) {
@@ -375,8 +413,9 @@ bool QueuePair::take_staged(const PayloadRef& from, Bytes to) const {
 
 Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
                                std::uint64_t bytes) {
-  const KeyRight needed =
-      right == transport::RemoteRight::Read ? KeyRight::RemoteRead : KeyRight::RemoteWrite;
+  const KeyRight needed = right == transport::RemoteRight::Read    ? KeyRight::RemoteRead
+                          : right == transport::RemoteRight::Write ? KeyRight::RemoteWrite
+                                                                   : KeyRight::RemoteAtomic;
   return memory_.check(
       {.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes},
       context_.qpn, now_);
@@ -479,12 +518,8 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
   cqe.reason = static_cast<std::uint16_t>(done.reason.id);
   cqe.time_ps = static_cast<std::uint64_t>(now.ps);
   const auto opcode = static_cast<transport::WorkOpcode>(wqe.opcode);
-  const bool is_send =
-      opcode == transport::WorkOpcode::Send || opcode == transport::WorkOpcode::SendImm;
-  cqe.kind = static_cast<std::uint8_t>(is_send                                 ? CqeKind::Send
-                                       : opcode == transport::WorkOpcode::Read ? CqeKind::Read
-                                                                               : CqeKind::Write);
-  if (opcode == transport::WorkOpcode::Read && done.status == Status::Success)
+  cqe.kind = static_cast<std::uint8_t>(kind_of(opcode));
+  if (transport::brings_bytes(opcode) && done.status == Status::Success)
     for (const Segment& s : fetched(done.work).segments) cqe.byte_count += s.bytes;
   return {context_.send_cqn, cqe};
 }

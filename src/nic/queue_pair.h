@@ -107,6 +107,8 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
                              std::uint64_t bytes) override;
   trace::Reason place(const transport::PayloadRef& to) override;
+  Result<std::uint64_t, trace::Reason> execute_atomic(
+      const transport::AtomicOperation& atomic) override;
   std::optional<transport::ReceiveSlot> take_receive() override;
 
  private:
@@ -126,12 +128,14 @@ class QueuePair final : public transport::MemoryPort {
 
   Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
 
+  void take_response(const wire::Packet& packet, Time now);
   std::optional<Outgoing> poll_request(Time now);
   std::optional<Outgoing> poll_response();
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
+  trace::Reason check_atomic(const Fetched& request, std::uint64_t bytes) const;
   bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);

@@ -34,7 +34,10 @@ struct SendWqe {
   std::uint8_t flags{};   // WqeFlag
   std::uint16_t segments{};
   std::uint32_t inline_bytes{};
-  std::uint32_t reserved[7]{};
+  std::uint32_t reserved{};
+  std::uint64_t swap_or_add{};  // atomics
+  std::uint64_t compare{};
+  std::uint64_t reserved2{};
 };
 static_assert(sizeof(SendWqe) == 64 && std::has_unique_object_representations_v<SendWqe>);
 
@@ -49,6 +52,8 @@ enum class CqeKind : std::uint8_t {
   Send = 0,
   Write = 1,
   Read = 2,
+  CompareSwap = 3,
+  FetchAdd = 4,
   Receive = 128,
   ReceiveWrite = 129
 };

@@ -242,6 +242,7 @@ std::string rights_text(std::uint32_t access) {
   if ((access & 1) != 0) rights += ", local write";
   if ((access & 4) != 0) rights += ", remote read";
   if ((access & 2) != 0) rights += ", remote write";
+  if ((access & 8) != 0) rights += ", remote atomic";
   return rights;
 }
 

@@ -20,8 +20,9 @@ constexpr std::uint64_t kMargin = 16;  // bytes around each buffer that nobody m
 constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
 
 WorkOpcode opcode_of(int kind) {
-  constexpr std::array kOpcodes = {WorkOpcode::Send, WorkOpcode::SendImm, WorkOpcode::Write,
-                                   WorkOpcode::WriteImm, WorkOpcode::Read};
+  constexpr std::array kOpcodes = {
+      WorkOpcode::Send, WorkOpcode::SendImm,     WorkOpcode::Write,   WorkOpcode::WriteImm,
+      WorkOpcode::Read, WorkOpcode::CompareSwap, WorkOpcode::FetchAdd};
   return kOpcodes[static_cast<std::size_t>(kind)];
 }
 
@@ -37,7 +38,7 @@ Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::u
     arena.start = arena.host->allocate(arena.bytes, prng_.below(4096));
     const auto region = arena.host->engine().register_memory(
         ends[i]->pd, arena.start, arena.bytes, {arena.start.value},
-        driver::AccessFlags::of_bits(1 | 2 | 4), world.now());
+        driver::AccessFlags::of_bits(1 | 2 | 4 | 8), world.now());
     ASSERT(region);
     arena.key = region->key;
     arena.model.resize(arena.bytes);
@@ -49,11 +50,27 @@ Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::u
   for (Direction& d : directions_) plan(d, operations);
 }
 
-std::uint64_t Workload::take(Arena& arena, std::uint32_t bytes) {
-  const std::uint64_t at = arena.used + kMargin;
+std::uint64_t Workload::take(Arena& arena, std::uint32_t bytes, std::uint64_t alignment) {
+  std::uint64_t at = arena.used + kMargin;
+  at += (0 - (arena.start.value + at)) % alignment;
   arena.used = at + bytes + kMargin;
   ASSERT(arena.used <= arena.bytes);
   return at;
+}
+
+// A swap finds what it compares with every other time.
+void Workload::plan_atomic(Operation& op, Arena& near, Arena& far) {
+  op.bytes = transport::kAtomicBytes;
+  op.source = take(far, op.bytes, transport::kAtomicBytes);
+  op.target = take(near, op.bytes);
+  const auto original = load_le<std::uint64_t>(far.model, op.source);
+  store_le(Bytes(near.model), op.target, original);
+  op.swap_or_add = prng_.next();
+  op.compare = prng_.chance(1, 2) ? original : ~original;
+  if (op.kind == Kind::FetchAdd)
+    store_le(Bytes(far.model), op.source, original + op.swap_or_add);
+  else if (op.compare == original)
+    store_le(Bytes(far.model), op.source, op.swap_or_add);
 }
 
 // Which operations there will be, where their bytes lie, and what memory holds when all are done.
@@ -62,12 +79,17 @@ void Workload::plan(Direction& direction, std::uint32_t operations) {
   Arena& far = arena_of(direction.to);
   for (std::uint32_t i = 0; i < operations; ++i) {
     Operation op;
-    op.kind = static_cast<Kind>(prng_.below(5));
+    op.kind = static_cast<Kind>(prng_.below(7));
     op.bytes = static_cast<std::uint32_t>(prng_.below(prng_.chance(1, 3) ? 64 : kLongestBytes));
     if (near.used + kLongestBytes + 4 * kMargin > near.bytes ||
         far.used + kLongestBytes + 4 * kMargin > far.bytes)
       break;
     op.immediate = static_cast<std::uint32_t>(prng_.next());
+    if (is_atomic(op.kind)) {
+      plan_atomic(op, near, far);
+      direction.operations.push_back(op);
+      continue;
+    }
     const bool is_read = op.kind == Kind::Read;
     Arena& from = is_read ? far : near;
     Arena& to = is_read ? near : far;
@@ -103,7 +125,7 @@ void Workload::post(Direction& d) {
   }
   while (d.posted < d.operations.size() && d.posted - d.completed < 24) {
     const Operation& op = d.operations[d.posted];
-    const bool is_read = op.kind == Kind::Read;
+    const bool is_read = op.kind == Kind::Read || is_atomic(op.kind);
     const std::uint64_t local = is_read ? op.target : op.source;
     const std::uint64_t remote = is_read ? op.source : op.target;
     // In one to three pieces.
@@ -127,7 +149,9 @@ void Workload::post(Direction& d) {
                                          .sges = std::span(sges).first(pieces),
                                          .immediate = op.immediate,
                                          .remote_address = far.start.value + remote,
-                                         .rkey = far.key},
+                                         .rkey = far.key,
+                                         .swap_or_add = op.swap_or_add,
+                                         .compare = op.compare},
                                         false, world_.now());
     if (!posted) break;
     ++d.posted;

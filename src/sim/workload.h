@@ -1,7 +1,8 @@
 // Workload: random work on a connection, and the oracle that says whether it came out right.
 //
 // Every operation has buffers of its own: a source with bytes that nothing else has, a target that
-// must hold exactly these in the end, and a margin around both that must not change. So whatever
+// must hold exactly these in the end, and a margin around both that must not change. An atomic has
+// a word of its own, which shows how often it was executed. So whatever
 // the order in which the network delivers, the outcome is known.
 //
 // Oracle  each work request completes exactly once, in the order posted, with success; receives
@@ -33,13 +34,15 @@ class Workload {
   void release();
 
  private:
-  enum class Kind : std::uint8_t { Send, SendImm, Write, WriteImm, Read };
+  enum class Kind : std::uint8_t { Send, SendImm, Write, WriteImm, Read, CompareSwap, FetchAdd };
   struct Operation {
     Kind kind{};
     std::uint32_t bytes{};
     std::uint64_t source{};  // offsets in the arena of the side that holds it
     std::uint64_t target{};
     std::uint32_t immediate{};
+    std::uint64_t swap_or_add{};
+    std::uint64_t compare{};
     bool done{};
   };
   // One direction: `from` posts, `to` is the peer.
@@ -64,11 +67,13 @@ class Workload {
     std::uint64_t used = 0;
   };
 
+  static bool is_atomic(Kind kind) { return kind >= Kind::CompareSwap; }
   static bool needs_receive(Kind kind) {
     return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm;
   }
   void plan(Direction& direction, std::uint32_t operations);
-  std::uint64_t take(Arena& arena, std::uint32_t bytes);
+  void plan_atomic(Operation& op, Arena& near, Arena& far);
+  std::uint64_t take(Arena& arena, std::uint32_t bytes, std::uint64_t alignment = 1);
   void post(Direction& direction);
   void take_completions(Connection::End& end);
   void on_send_done(Direction& direction, const driver::Completion& completion);

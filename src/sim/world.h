@@ -84,8 +84,8 @@ struct ConnectionSettings {
   std::uint8_t rnr_retry = 7;
   std::uint8_t min_rnr_timer = 1;  // 10 us
   std::uint8_t max_reads = 4;
-  std::uint32_t access = 1 | 2 | 4;  // of the queue pairs
-  wire::Psn psn_a{0xff'fff0};        // soon wraps
+  std::uint32_t access = 1 | 2 | 4 | 8;  // of the queue pairs
+  wire::Psn psn_a{0xff'fff0};            // soon wraps
   wire::Psn psn_b{0x12'3456};
   driver::EventSink* events_a = nullptr;
   driver::EventSink* events_b = nullptr;

@@ -45,6 +45,7 @@ enum class ReasonId : std::uint16_t {
   QueueFull = 45,
   QpNotReady = 46,
   Flushed = 47,
+  AtomicLength = 48,
   // The transport.
   ReceiveTooSmall = 60,
   NoReceivePosted = 61,
@@ -58,6 +59,7 @@ enum class ReasonId : std::uint16_t {
   LengthMismatch = 69,
   TooManyReads = 70,
   BadResponse = 71,
+  AtomicMisaligned = 72,
   // Registration.
   HoleInRange = 80,
   PageReadOnly = 81,

@@ -39,7 +39,24 @@ enum class Status : std::uint8_t {
 };
 
 // As ibv_wr_opcode.
-enum class WorkOpcode : std::uint8_t { Write = 0, WriteImm = 1, Send = 2, SendImm = 3, Read = 4 };
+enum class WorkOpcode : std::uint8_t {
+  Write = 0,
+  WriteImm = 1,
+  Send = 2,
+  SendImm = 3,
+  Read = 4,
+  CompareSwap = 5,
+  FetchAdd = 6,
+};
+inline constexpr std::uint32_t kAtomicBytes = 8;  // what an atomic works on, and brings back
+
+constexpr bool is_atomic(WorkOpcode opcode) {
+  return opcode == WorkOpcode::CompareSwap || opcode == WorkOpcode::FetchAdd;
+}
+// What comes back is bytes for the requester's memory; an ACK alone does not complete it.
+constexpr bool brings_bytes(WorkOpcode opcode) {
+  return opcode == WorkOpcode::Read || is_atomic(opcode);
+}
 
 // As ibv_qp_attr_mask.
 enum class QpAttribute : std::uint32_t {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "trace/reason.h"
 #include "transport/attributes.h"
 #include "wire/packet.h"
 
@@ -47,5 +48,11 @@ inline constexpr std::array kFaults = {
 };
 
 constexpr const FaultInfo& row_of(Fault fault) { return kFaults[static_cast<std::size_t>(fault)]; }
+
+// The key entry itself was refused (deregistered meanwhile), or the bus failed.
+constexpr Fault memory_fault(const trace::Reason& reason) {
+  return reason.id < trace::ReasonId::IommuNotMapped ? Fault::RemoteAccess
+                                                     : Fault::RemoteOperational;
+}
 
 }  // namespace softhca::transport

@@ -5,12 +5,30 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/result.h"
 #include "trace/reason.h"
 #include "transport/emission.h"
 
 namespace softhca::transport {
 
-enum class RemoteRight : std::uint8_t { Read, Write };
+enum class RemoteRight : std::uint8_t { Read, Write, Atomic };
+
+// What to do to the eight bytes at `address`. Numbers, in no byte order.
+struct AtomicOperation {
+  static AtomicOperation of(const wire::OpcodeInfo& info, const wire::Headers& headers) {
+    return {.is_swap = info.operation == wire::Operation::CompareSwap,
+            .key = headers.rkey,
+            .address = headers.remote_address,
+            .swap_or_add = headers.swap_or_add,
+            .compare = headers.compare};
+  }
+  bool is_swap{};  // swap if they equal `compare`; else add, modulo 2^64
+  wire::Key key;
+  std::uint64_t address{};
+  std::uint64_t swap_or_add{};
+  std::uint64_t compare{};
+  friend bool operator==(const AtomicOperation&, const AtomicOperation&) = default;
+};
 
 // A receive work request that was taken off the receive queue.
 struct ReceiveSlot {
@@ -30,6 +48,9 @@ class MemoryPort {
 
   // Writes the payload in hand to where `to` says.
   virtual trace::Reason place(const PayloadRef& to) = 0;
+
+  // Executes it as one step among all queue pairs of the device; gives what lay there before.
+  virtual Result<std::uint64_t, trace::Reason> execute_atomic(const AtomicOperation& atomic) = 0;
 
   // Takes the next posted receive; nothing if there is none.
   virtual std::optional<ReceiveSlot> take_receive() = 0;

@@ -54,7 +54,7 @@ std::uint32_t Requester::reads_outstanding() const {
   std::uint32_t pieces = 0;
   for (const Operation& op : work_) {
     if (op.first >= next_) break;
-    if (!op.is_read()) continue;
+    if (!op.brings_bytes()) continue;
     const std::uint64_t from = std::max(op.first, oldest_);
     const std::uint64_t to = std::min(op.behind(), next_);
     if (to > from)
@@ -66,8 +66,8 @@ std::uint32_t Requester::reads_outstanding() const {
 }
 
 bool Requester::is_read_allowed() const {
-  // C9-148 ff.: no more READs outstanding than the responder has resources for. A piece that is
-  // asked for again in the middle counts as the one that it was.
+  // C9-148 ff.: no more READs and atomics outstanding than the responder has resources for. A piece
+  // that is asked for again in the middle counts as the one that it was.
   return reads_outstanding() < std::max<std::uint32_t>(1, max_reads_);
 }
 
@@ -81,14 +81,16 @@ std::optional<Emission> Requester::poll_packet(Time now) {
   const Operation* op = operation_at(next_);
   ASSERT(op != nullptr);
   if (op->work.status != Status::Success) return std::nullopt;  // refused: fails in its turn
-  // C9-105: a fenced request starts when the READs before it are complete.
+  // C9-105: a fenced request starts when the READs and atomics before it are complete.
   if (op->work.fence && next_ == op->first && std::ranges::any_of(work_, [&](const Operation& o) {
-        return o.is_read() && o.first < op->first;
+        return o.brings_bytes() && o.first < op->first;
       }))
     return std::nullopt;
-  if (op->is_read() && !is_read_allowed()) return std::nullopt;
+  if (op->brings_bytes() && !is_read_allowed()) return std::nullopt;
 
-  Emission out = op->is_read() ? emit_read(*op, next_) : emit_request(*op, next_);
+  Emission out = op->is_read()        ? emit_read(*op, next_)
+                 : op->brings_bytes() ? emit_atomic(*op, next_)
+                                      : emit_request(*op, next_);
   out.again = next_ < highest_sent_;
   if (out.again) ++counts_.retransmits;
   next_ = op->is_read() ? piece_end(*op, next_) : next_ + 1;
@@ -157,6 +159,23 @@ Emission Requester::emit_read(const Operation& op, std::uint64_t at) const {
   h.remote_address = op.work.remote_address + offset;  // modulo 2^64, as the peer would count
   h.rkey = op.work.rkey;
   h.dma_length = static_cast<std::uint32_t>(until - offset);
+  return out;
+}
+
+Emission Requester::emit_atomic(const Operation& op, std::uint64_t at) const {
+  const bool is_swap = op.work.opcode == WorkOpcode::CompareSwap;
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(
+      wire::Service::Rc, is_swap ? wire::Operation::CompareSwap : wire::Operation::FetchAdd);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = dest_qpn_;
+  h.bth.psn = psn_of(at);
+  h.bth.ack_request = true;
+  h.remote_address = op.work.remote_address;
+  h.rkey = op.work.rkey;
+  h.swap_or_add = op.work.swap_or_add;
+  if (is_swap) h.compare = op.work.compare;
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Requester: the sending half of a reliable connection, as a pure machine.
 //
-// Work goes in by post(), answers by on_acknowledge() and on_read_response(), time by on_time().
+// Work goes in by post(), answers by on_acknowledge(), on_read_response() and
+// on_atomic_response(), time by on_time().
 // Out come packets (poll_packet), completions in posting order (poll_completion) and the next
 // deadline. What rxe calls "completer" is a part of this class (requester_ack.cc).
 //
@@ -12,6 +13,7 @@
 // Going back to send again moves next_ back; nothing is saved or restored. A READ takes as many
 // numbers as its response has packets. Long READs are requested in pieces of kReadPiecePackets, so
 // that a response never exceeds what a socket buffer holds; each piece is one READ on the wire.
+// An atomic is like a READ of one packet, and shares the limit on outstanding ones with READs.
 //
 // Spec        IBTA vol. 1, 9.7 (reliable service): C9-97 ff. requester, 9.9.2 errors
 // Threads     owned by the device; no locks
@@ -40,6 +42,8 @@ struct SendWork {
   std::uint64_t remote_address{};
   wire::Key rkey;
   std::uint32_t immediate{};
+  std::uint64_t swap_or_add{};  // atomics
+  std::uint64_t compare{};
   bool signaled{};
   bool solicited{};
   bool fence{};
@@ -81,6 +85,8 @@ class Requester {
   void on_acknowledge(const wire::Headers& headers, Time now);
   void on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,
                         std::uint32_t payload_bytes, Time now);
+  // The device holds the original value as the payload in hand.
+  void on_atomic_response(const wire::Headers& headers, Time now);
   void on_time(Time now);
   // The payload of an emission could not be read: its work request fails in its turn.
   void on_payload_fault(std::uint32_t work, Status status, const trace::Reason& reason);
@@ -103,6 +109,7 @@ class Requester {
     std::uint64_t first{};    // number of its first packet
     std::uint64_t packets{};  // numbers it takes; at least 1
     bool is_read() const { return work.opcode == WorkOpcode::Read; }
+    bool brings_bytes() const { return transport::brings_bytes(work.opcode); }
     std::uint64_t behind() const { return first + packets; }
   };
 
@@ -120,10 +127,14 @@ class Requester {
   std::uint32_t reads_outstanding() const;
   Emission emit_request(const Operation& op, std::uint64_t at) const;
   Emission emit_read(const Operation& op, std::uint64_t at) const;
+  Emission emit_atomic(const Operation& op, std::uint64_t at) const;
   std::uint64_t piece_end(const Operation& op, std::uint64_t at) const;
 
   // requester_ack.cc
   bool acknowledge_before(std::uint64_t number, Time now);
+  Operation* front_awaiting(const wire::Headers& headers, Time now);
+  bool place_response(Operation& front, std::uint64_t offset, std::uint32_t bytes);
+  void take_response(Operation& front, Time now);
   void on_nak(const wire::Headers& headers, std::uint64_t number, Time now);
   void complete_front();
   void settle();

@@ -1,4 +1,4 @@
-// The requester's half that takes answers in: ACK, NAK, RNR NAK, READ response.
+// The requester's half that takes answers in: ACK, NAK, RNR NAK, READ and atomic responses.
 #include "base/assert.h"
 #include "transport/requester.h"
 
@@ -24,15 +24,15 @@ void Requester::complete_front() {
   work_.pop_front();
 }
 
-// All packets before `number` have arrived. Completes what that completes. False if a READ among
-// them has not been answered: its response was lost (implied NAK, C9-110).
+// All packets before `number` have arrived. Completes what that completes. False if a READ or an
+// atomic among them has not been answered: its response was lost (implied NAK, C9-110).
 bool Requester::acknowledge_before(std::uint64_t number, Time now) {
   const std::uint64_t before = oldest_;
   bool reached = true;
   while (!failed_ && oldest_ < number && !work_.empty()) {
     Operation& front = work_.front();
     if (front.work.status != Status::Success) break;
-    if (front.is_read()) {
+    if (front.brings_bytes()) {
       reached = false;
       break;
     }
@@ -71,7 +71,8 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
 void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time now) {
   const bool is_rnr = headers.aeth_kind == wire::AethKind::RnrNak;
   ++(is_rnr ? counts_.rnr_naks : counts_.naks);
-  // A NAK acknowledges everything before it (C9-109), unless a READ response is missing there.
+  // A NAK acknowledges everything before it (C9-109), unless a response with bytes is missing
+  // there.
   if (!acknowledge_before(number, now)) {
     if (!went_back_ && spend_retry()) go_back(oldest_, now);
     went_back_ = true;
@@ -115,38 +116,36 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
   }
 }
 
-void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,
-                                 std::uint32_t payload_bytes, Time now) {
-  check_invariants();
-  if (failed_) return;
+// The front, if the response in hand is the next that it waits for. Acknowledges what is before it;
+// goes back if something before it is missing.
+Requester::Operation* Requester::front_awaiting(const wire::Headers& headers, Time now) {
+  if (failed_) return nullptr;
   const std::optional<std::uint64_t> number = number_of(headers.bth.psn);
-  if (!number || *number >= highest_sent_ || *number < oldest_) return;
+  if (!number || *number >= highest_sent_ || *number < oldest_) return nullptr;
   const bool reached = acknowledge_before(*number, now);
-  if (failed_ || work_.empty()) return;
-  Operation& front = work_.front();
+  if (failed_ || work_.empty()) return nullptr;
   if (!reached || *number != oldest_) {  // the packet before it is missing
     if (!went_back_ && spend_retry()) go_back(oldest_, now);
     went_back_ = true;
-    return;
+    return nullptr;
   }
-  if (!front.is_read() || *number < front.first) return;
+  Operation& front = work_.front();
+  return *number < front.first ? nullptr : &front;
+}
 
-  const std::uint64_t offset = (*number - front.first) * mtu_;
-  const std::uint64_t left = front.work.bytes - offset;
-  const auto expected = static_cast<std::uint32_t>(left < mtu_ ? left : mtu_);
-  const bool ends_piece = *number + 1 == piece_end(front, *number);
-  if (payload_bytes != expected || info.ends() != ends_piece)
-    return fail(Status::BadResponse,
-                {.id = ReasonId::BadResponse, .object = dest_qpn_.value, .length = payload_bytes});
-  if (payload_bytes != 0) {
-    const trace::Reason reason = memory_.place({.place = PayloadRef::Place::SendWork,
-                                                .work = front.work.work,
-                                                .offset = offset,
-                                                .key = {},
-                                                .address = 0,
-                                                .bytes = payload_bytes});
-    if (reason) return fail(Status::LocalProtection, reason);
-  }
+bool Requester::place_response(Operation& front, std::uint64_t offset, std::uint32_t bytes) {
+  const trace::Reason reason = memory_.place({.place = PayloadRef::Place::SendWork,
+                                              .work = front.work.work,
+                                              .offset = offset,
+                                              .key = {},
+                                              .address = 0,
+                                              .bytes = bytes});
+  if (reason) fail(Status::LocalProtection, reason);
+  return !reason;
+}
+
+// The packet at oldest_ has its answer.
+void Requester::take_response(Operation& front, Time now) {
   ++oldest_;
   if (next_ < oldest_) next_ = oldest_;
   retries_left_ = retry_count_;
@@ -155,6 +154,33 @@ void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Heade
   if (oldest_ == front.behind()) complete_front();
   restart_timer(now);
   settle();
+}
+
+void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,
+                                 std::uint32_t payload_bytes, Time now) {
+  check_invariants();
+  Operation* const front = front_awaiting(headers, now);
+  if (front == nullptr || !front->is_read()) return;
+  const std::uint64_t number = oldest_;
+  const std::uint64_t offset = (number - front->first) * mtu_;
+  const std::uint64_t left = front->work.bytes - offset;
+  const auto expected = static_cast<std::uint32_t>(left < mtu_ ? left : mtu_);
+  const bool ends_piece = number + 1 == piece_end(*front, number);
+  if (payload_bytes != expected || info.ends() != ends_piece)
+    return fail(Status::BadResponse,
+                {.id = ReasonId::BadResponse, .object = dest_qpn_.value, .length = payload_bytes});
+  if (payload_bytes != 0 && !place_response(*front, offset, payload_bytes)) return;
+  take_response(*front, now);
+  check_invariants();
+}
+
+void Requester::on_atomic_response(const wire::Headers& headers, Time now) {
+  check_invariants();
+  if (headers.aeth_kind != wire::AethKind::Ack) return;  // a refusal has an opcode of its own
+  Operation* const front = front_awaiting(headers, now);
+  if (front == nullptr || !is_atomic(front->work.opcode)) return;
+  if (!place_response(*front, 0, kAtomicBytes)) return;
+  take_response(*front, now);
   check_invariants();
 }
 

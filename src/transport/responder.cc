@@ -9,6 +9,13 @@ namespace softhca::transport {
 using trace::ReasonId;
 using wire::Kind;
 
+namespace {
+
+// Answered with bytes, not by an ACK.
+bool brings_bytes(Kind kind) { return kind == Kind::ReadRequest || kind == Kind::Atomic; }
+
+}  // namespace
+
 Responder::Responder(const Settings& settings, MemoryPort& memory)
     : settings_(settings),
       memory_(memory),
@@ -30,7 +37,7 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
   switch (verdict.kind) {
     case Verdict::Kind::Proceed:
       nak_sent_ = false;
-      if (headers.bth.ack_request && info.kind != Kind::ReadRequest) acknowledge(headers.bth.psn);
+      if (headers.bth.ack_request && !brings_bytes(info.kind)) acknowledge(headers.bth.psn);
       return;
     case Verdict::Kind::Drop:
       return;
@@ -44,9 +51,9 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
 
 Responder::Verdict Responder::admit(const Request& request) {
   using Check = Verdict (Responder::*)(const Request&) const;
-  static constexpr Check kInSpecOrder[] = {&Responder::check_psn, &Responder::check_opcode,
-                                           &Responder::check_sequence, &Responder::check_payload,
-                                           &Responder::check_rights};
+  static constexpr Check kInSpecOrder[] = {&Responder::check_psn,       &Responder::check_opcode,
+                                           &Responder::check_sequence,  &Responder::check_payload,
+                                           &Responder::check_alignment, &Responder::check_rights};
   for (const Check check : kInSpecOrder)
     if (Verdict verdict = (this->*check)(request); verdict.kind != Verdict::Kind::Proceed)
       return verdict;
@@ -69,6 +76,7 @@ Responder::Verdict Responder::check_opcode(const Request& request) const {
   switch (request.info.kind) {
     case Kind::Write:
     case Kind::ReadRequest:
+    case Kind::Atomic:
       return {};
     case Kind::Send:
       if (!request.info.has(wire::Header::Ieth)) return {};
@@ -110,31 +118,51 @@ Responder::Verdict Responder::check_payload(const Request& request) const {
       .reason = {.id = ReasonId::LengthMismatch, .object = request.info.opcode, .length = bytes}};
 }
 
+// An atomic works on eight bytes whose address is a multiple of eight. That comes before its key:
+// what makes no sense is refused as such, whoever may ask (CASES C63).
+Responder::Verdict Responder::check_alignment(const Request& request) const {
+  const wire::Headers& h = request.headers;
+  if (request.info.kind != Kind::Atomic || h.remote_address % kAtomicBytes == 0) return {};
+  return {.kind = Verdict::Kind::Refuse,
+          .fault = Fault::InvalidRequest,
+          .reason = {.id = ReasonId::AtomicMisaligned,
+                     .object = h.rkey.value,
+                     .address = h.remote_address,
+                     .length = kAtomicBytes}};
+}
+
 // The queue pair's own rights, then the key: C9-83 ff. Once per message; an empty access has no
 // key.
 Responder::Verdict Responder::check_rights(const Request& request) const {
   const wire::Headers& h = request.headers;
-  if (!request.info.has(wire::Header::Reth)) return {};
+  const bool is_atomic = request.info.kind == Kind::Atomic;
+  if (!request.info.has(wire::Header::Reth) && !is_atomic) return {};
   const bool is_read = request.info.kind == Kind::ReadRequest;
+  const std::uint32_t bytes = is_atomic ? kAtomicBytes : h.dma_length;
+  const bool may = is_atomic ? settings_.may_atomic
+                   : is_read ? settings_.may_read
+                             : settings_.may_write;
+  const RemoteRight right = is_atomic ? RemoteRight::Atomic
+                            : is_read ? RemoteRight::Read
+                                      : RemoteRight::Write;
   trace::Reason reason;
-  if (!(is_read ? settings_.may_read : settings_.may_write))
+  if (!may)
     reason = {.id = ReasonId::QpRightMissing,
               .object = h.rkey.value,
               .address = h.remote_address,
-              .length = h.dma_length};
-  else if (h.dma_length != 0)
-    reason = memory_.check_remote(is_read ? RemoteRight::Read : RemoteRight::Write, h.rkey,
-                                  h.remote_address, h.dma_length);
+              .length = bytes};
+  else if (bytes != 0)
+    reason = memory_.check_remote(right, h.rkey, h.remote_address, bytes);
   if (!reason) return {};
   return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteAccess, .reason = reason};
 }
 
-// A receive for a SEND that starts and for immediate data; room for one more READ.
+// A receive for a SEND that starts and for immediate data; room for one more READ or atomic.
 Responder::Verdict Responder::check_resources(const Request& request) {
   held_.reset();
-  if (request.info.kind == Kind::ReadRequest) {
-    const auto open =
-        std::ranges::count_if(replies_, [](const Reply& r) { return r.is_read && !r.again; });
+  if (brings_bytes(request.info.kind)) {
+    const auto open = std::ranges::count_if(
+        replies_, [](const Reply& r) { return r.brings_bytes() && !r.again; });
     if (open < std::max<std::ptrdiff_t>(1, settings_.max_reads)) return {};
     return {.kind = Verdict::Kind::Refuse,
             .fault = Fault::InvalidRequest,
@@ -151,15 +179,16 @@ Responder::Verdict Responder::check_resources(const Request& request) {
 }
 
 Responder::Verdict Responder::execute(const Request& request) {
-  const Verdict verdict = request.info.kind == Kind::Send    ? execute_send(request)
-                          : request.info.kind == Kind::Write ? execute_write(request)
-                                                             : execute_read(request);
+  const Verdict verdict = request.info.kind == Kind::Send     ? execute_send(request)
+                          : request.info.kind == Kind::Write  ? execute_write(request)
+                          : request.info.kind == Kind::Atomic ? execute_atomic(request)
+                                                              : execute_read(request);
   if (verdict.kind != Verdict::Kind::Proceed) return verdict;
   if (request.info.ends()) {
     msn_ = msn_.next();
     message_ = {};
   }
-  if (request.info.kind == Kind::ReadRequest) return {};
+  if (brings_bytes(request.info.kind)) return {};
   last_done_ = expected_;
   expected_ = expected_.plus(1);
   return {};
@@ -217,13 +246,8 @@ Responder::Verdict Responder::execute_write(const Request& request) {
                                                 .address = message_.address + message_.offset,
                                                 .bytes = bytes,
                                                 .left = message_.bytes - message_.offset - bytes});
-    if (reason) {
-      // The key entry itself was refused (deregistered meanwhile), or the bus failed.
-      const bool by_key = reason.id < ReasonId::IommuNotMapped;
-      return {.kind = Verdict::Kind::Refuse,
-              .fault = by_key ? Fault::RemoteAccess : Fault::RemoteOperational,
-              .reason = reason};
-    }
+    if (reason)
+      return {.kind = Verdict::Kind::Refuse, .fault = memory_fault(reason), .reason = reason};
   }
   message_.offset += bytes;
   if (held_) {
@@ -233,19 +257,47 @@ Responder::Verdict Responder::execute_write(const Request& request) {
   return {};
 }
 
+// Its reply is queued, and it is kept for duplicates.
+void Responder::open_resource(const Resource& resource) {
+  resources_.push_back(resource);
+  if (resources_.size() > std::max<std::size_t>(1, settings_.max_reads)) resources_.pop_front();
+  Reply reply;
+  reply.form = resource.is_atomic ? Reply::Form::Atomic : Reply::Form::Read;
+  reply.resource = resource;
+  reply.psn = resource.first;
+  reply.msn = msn_.next();
+  reply.origin = resource.first;
+  replies_.push_back(reply);
+  expected_ = expected_.plus(resource.packets);
+}
+
 Responder::Verdict Responder::execute_read(const Request& request) {
   const wire::Headers& h = request.headers;
-  const Read read{h.bth.psn, packets_of(h.dma_length), h.rkey, h.remote_address, h.dma_length};
-  reads_.push_back(read);
-  if (reads_.size() > std::max<std::size_t>(1, settings_.max_reads)) reads_.pop_front();
-  Reply reply;
-  reply.is_read = true;
-  reply.read = read;
-  reply.psn = h.bth.psn;
-  reply.msn = msn_.next();
-  reply.origin = h.bth.psn;
-  replies_.push_back(reply);
-  expected_ = expected_.plus(read.packets);
+  open_resource({.is_atomic = false,
+                 .first = h.bth.psn,
+                 .packets = packets_of(h.dma_length),
+                 .key = h.rkey,
+                 .address = h.remote_address,
+                 .bytes = h.dma_length,
+                 .atomic = {}});
+  return {};
+}
+
+Responder::Verdict Responder::execute_atomic(const Request& request) {
+  const AtomicOperation atomic = AtomicOperation::of(request.info, request.headers);
+  const auto original = memory_.execute_atomic(atomic);
+  if (!original)
+    return {.kind = Verdict::Kind::Refuse,
+            .fault = memory_fault(original.error()),
+            .reason = original.error()};
+  open_resource({.is_atomic = true,
+                 .first = request.headers.bth.psn,
+                 .packets = 1,
+                 .key = {},
+                 .address = 0,
+                 .bytes = kAtomicBytes,
+                 .atomic = atomic,
+                 .original = *original});
   return {};
 }
 

@@ -4,6 +4,9 @@
 // which can only say proceed, drop, duplicate or refuse. Then exactly one execute_*, then exactly
 // one reply is queued. Nothing goes back.
 //
+// An atomic is executed when it is admitted, and what it found is kept with the last READs, as long
+// as max_dest_rd_atomic of them: a duplicate is answered from there and changes nothing.
+//
 // Replies leave in the order of their PSNs. READ responses are made from memory when they leave;
 // if that fails, the reply is a NAK instead.
 //
@@ -51,10 +54,11 @@ class Responder {
     wire::Qpn dest_qpn;
     wire::Psn expected_psn;
     std::uint32_t mtu{};
-    std::uint8_t max_reads{};      // READs that may be outstanding; C9-148
+    std::uint8_t max_reads{};      // READs and atomics that may be outstanding; C9-148
     std::uint8_t min_rnr_timer{};  // coded, sent in RNR NAKs
     bool may_read{};               // remote rights of the queue pair itself
     bool may_write{};
+    bool may_atomic{};
     std::uint32_t max_message_bytes = 1u << 31;
   };
   // `memory` outlives this object.
@@ -76,9 +80,10 @@ class Responder {
 
   // Attributes that may change while connected.
   void set_min_rnr_timer(std::uint8_t code) { settings_.min_rnr_timer = code; }
-  void set_rights(bool may_read, bool may_write) {
+  void set_rights(bool may_read, bool may_write, bool may_atomic) {
     settings_.may_read = may_read;
     settings_.may_write = may_write;
+    settings_.may_atomic = may_atomic;
   }
 
   const ResponderCounts& counts() const { return counts_; }
@@ -95,26 +100,31 @@ class Responder {
     Fault fault{};
     trace::Reason reason{};
   };
-  // A READ that is being, or has been, answered.
-  struct Read {
+  // A READ or an atomic that is being, or has been, answered.
+  struct Resource {
+    bool is_atomic{};
     wire::Psn first;
     std::uint32_t packets{};
     wire::Key key;
     std::uint64_t address{};
     std::uint32_t bytes{};
+    AtomicOperation atomic;
+    std::uint64_t original{};  // what the atomic found
   };
   struct Reply {
-    bool is_read{};
+    enum class Form : std::uint8_t { Acknowledgement, Read, Atomic };
+    Form form = Form::Acknowledgement;
     // Acknowledgement: what its AETH says.
     wire::Psn psn;
     wire::Msn msn;
     wire::AethKind kind{};
     std::uint8_t value{};
-    // READ response: the rest of this, `sent` packets of which have left.
-    Read read;
+    // READ response: the rest of this, `sent` packets of which have left. Atomic: its answer.
+    Resource resource;
     std::uint32_t sent{};
-    wire::Psn origin;  // first PSN of the READ that this answers, or answers again
+    wire::Psn origin;  // first PSN of the request that this answers, or answers again
     bool again{};      // a duplicate: the peer may not be waiting for it any more
+    bool brings_bytes() const { return form != Form::Acknowledgement; }
   };
   // The message that is arriving.
   struct Message {
@@ -132,6 +142,7 @@ class Responder {
   Verdict check_psn(const Request& request) const;
   Verdict check_opcode(const Request& request) const;
   Verdict check_sequence(const Request& request) const;
+  Verdict check_alignment(const Request& request) const;
   Verdict check_payload(const Request& request) const;
   Verdict check_rights(const Request& request) const;
   Verdict check_resources(const Request& request);
@@ -139,16 +150,22 @@ class Responder {
   Verdict execute_send(const Request& request);
   Verdict execute_write(const Request& request);
   Verdict execute_read(const Request& request);
+  Verdict execute_atomic(const Request& request);
+  void open_resource(const Resource& resource);
   std::uint32_t packets_of(std::uint32_t bytes) const;
 
   // responder_reply.cc
   void acknowledge(wire::Psn psn);
   void refuse(const Request& request, Fault fault, const trace::Reason& reason);
   void answer_duplicate(const Request& request);
+  void answer_again(const Resource& resource, wire::Psn origin);
+  void repeat_read(const Request& request);
+  void repeat_atomic(const Request& request);
   void fail(Fault fault, const trace::Reason& reason);
   void queue_nak(wire::Psn psn, Fault fault);
   Emission emit_acknowledge(const Reply& reply) const;
-  Emission emit_read_response(Reply& reply) const;
+  Emission emit_read_response(const Reply& reply) const;
+  Emission emit_atomic_response(const Reply& reply) const;
   void complete_receive(const Request& request, std::uint64_t bytes, const ReceiveSlot& slot);
 
   Settings settings_;
@@ -160,7 +177,7 @@ class Responder {
   std::optional<ReceiveSlot> held_;  // taken for the packet in hand
   bool nak_sent_ = false;            // one NAK per gap, then silence until it is closed
   bool failed_ = false;
-  std::deque<Read> reads_;  // the last max_reads READs, for duplicates
+  std::deque<Resource> resources_;  // the last max_reads READs and atomics, for duplicates
   std::deque<Reply> replies_;
   std::optional<Reply> last_read_reply_;  // the one polled last, should its payload fail
   std::deque<ReceiveCompletion> done_;

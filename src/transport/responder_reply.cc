@@ -1,4 +1,4 @@
-// The responder's half that answers: ACK, NAK, READ response, and what its own side is told.
+// The responder's half that answers: ACK, NAK, responses with bytes, and what its own side is told.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -10,7 +10,7 @@ using trace::ReasonId;
 
 // One pending ACK stands for all before it (C9-107: acknowledgements may be coalesced).
 void Responder::acknowledge(wire::Psn psn) {
-  if (!replies_.empty() && !replies_.back().is_read &&
+  if (!replies_.empty() && !replies_.back().brings_bytes() &&
       replies_.back().kind == wire::AethKind::Ack && wire::ahead(psn, replies_.back().psn) >= 0) {
     replies_.back().psn = psn;
     replies_.back().msn = msn_;
@@ -75,43 +75,73 @@ void Responder::fail(Fault fault, const trace::Reason& reason) {
   held_.reset();
 }
 
-// A SEND or WRITE that was executed is only acknowledged again. A READ is executed again if it
-// lies within one that was (C9-105; CASES C18), else it is dropped.
+// A SEND or WRITE that was executed is only acknowledged again.
 void Responder::answer_duplicate(const Request& request) {
-  const wire::Headers& h = request.headers;
-  if (request.info.kind != wire::Kind::ReadRequest) {
-    acknowledge(last_done_);  // never the PSN of a READ, which only its response answers
-    return;
+  switch (request.info.kind) {
+    case wire::Kind::ReadRequest:
+      return repeat_read(request);
+    case wire::Kind::Atomic:
+      return repeat_atomic(request);
+    default:
+      acknowledge(last_done_);  // never the PSN of what only its response answers
   }
+}
+
+// Replaces whatever was still to be sent in answer to the request numbered `origin`.
+void Responder::answer_again(const Resource& resource, wire::Psn origin) {
+  std::erase_if(replies_, [&](const Reply& r) { return r.brings_bytes() && r.origin == origin; });
+  Reply reply;
+  reply.form = resource.is_atomic ? Reply::Form::Atomic : Reply::Form::Read;
+  reply.resource = resource;
+  reply.psn = resource.first;
+  reply.msn = msn_;
+  reply.origin = origin;
+  reply.again = true;
+  const auto place = std::ranges::find_if(
+      replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
+  replies_.insert(place, reply);
+}
+
+// A READ is executed again if it lies within one that was (C9-105; CASES C18), else it is dropped.
+void Responder::repeat_read(const Request& request) {
+  const wire::Headers& h = request.headers;
   const std::uint32_t packets = packets_of(h.dma_length);
-  for (const Read& read : reads_) {
+  for (const Resource& read : resources_) {
     const std::int32_t skip = wire::ahead(h.bth.psn, read.first);
     if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
     const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
-    const bool within = h.rkey == read.key && h.remote_address == read.address + offset &&
-                        offset <= read.bytes && h.dma_length <= read.bytes - offset &&
+    const bool within = !read.is_atomic && h.rkey == read.key &&
+                        h.remote_address == read.address + offset && offset <= read.bytes &&
+                        h.dma_length <= read.bytes - offset &&
                         packets <= read.packets - static_cast<std::uint32_t>(skip);
     if (!within) return;
-    // Whatever was still to be sent of it is asked for again by this request.
-    std::erase_if(replies_, [&](const Reply& r) { return r.is_read && r.origin == read.first; });
-    Reply reply;
-    reply.is_read = true;
-    reply.read = {h.bth.psn, packets, h.rkey, h.remote_address, h.dma_length};
-    reply.psn = h.bth.psn;
-    reply.msn = msn_;
-    reply.origin = read.first;
-    reply.again = true;
-    const auto place = std::ranges::find_if(
-        replies_, [&](const Reply& r) { return wire::ahead(r.psn, reply.psn) > 0; });
-    replies_.insert(place, reply);
-    return;
+    Resource part = read;
+    part.first = h.bth.psn;
+    part.packets = packets;
+    part.address = h.remote_address;
+    part.bytes = h.dma_length;
+    return answer_again(part, read.first);
   }
+}
+
+// An atomic is never executed again. What it found is told again if it is still known and the
+// request is the same, else it is dropped (IBTA 9.4.5; CASES C17).
+void Responder::repeat_atomic(const Request& request) {
+  const AtomicOperation atomic = AtomicOperation::of(request.info, request.headers);
+  for (const Resource& done : resources_)
+    if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic)
+      return answer_again(done, done.first);
 }
 
 std::optional<Emission> Responder::poll_packet() {
   if (replies_.empty()) return std::nullopt;
   Reply& front = replies_.front();
-  if (!front.is_read) {
+  if (front.form == Reply::Form::Atomic) {
+    const Emission out = emit_atomic_response(front);
+    replies_.pop_front();
+    return out;
+  }
+  if (front.form == Reply::Form::Acknowledgement) {
     ++(front.kind == wire::AethKind::Ack      ? counts_.acks
        : front.kind == wire::AethKind::RnrNak ? counts_.rnr_naks
                                               : counts_.naks);
@@ -122,7 +152,7 @@ std::optional<Emission> Responder::poll_packet() {
   const Emission out = emit_read_response(front);
   ++front.sent;
   last_read_reply_ = front;
-  if (front.sent == front.read.packets) replies_.pop_front();
+  if (front.sent == front.resource.packets) replies_.pop_front();
   return out;
 }
 
@@ -139,20 +169,34 @@ Emission Responder::emit_acknowledge(const Reply& reply) const {
   return out;
 }
 
-Emission Responder::emit_read_response(Reply& reply) const {
+Emission Responder::emit_atomic_response(const Reply& reply) const {
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::AtomicAcknowledge);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = settings_.dest_qpn;
+  h.bth.psn = reply.psn;
+  h.aeth_kind = wire::AethKind::Ack;
+  h.aeth_value = wire::kCreditsInvalid;
+  h.msn = reply.msn;
+  h.original = reply.resource.original;
+  return out;
+}
+
+Emission Responder::emit_read_response(const Reply& reply) const {
   const bool first = reply.sent == 0;
-  const bool last = reply.sent + 1 == reply.read.packets;
+  const bool last = reply.sent + 1 == reply.resource.packets;
   const wire::Place place = first ? (last ? wire::Place::Only : wire::Place::First)
                                   : (last ? wire::Place::Last : wire::Place::Middle);
   const std::uint64_t offset = std::uint64_t{reply.sent} * settings_.mtu;
-  const auto bytes =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.mtu, reply.read.bytes - offset));
+  const auto bytes = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(settings_.mtu, reply.resource.bytes - offset));
   Emission out;
   wire::Headers& h = out.headers;
   h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::read_response_operation(place));
   h.bth.pkey = wire::kDefaultPkey;
   h.bth.dest_qpn = settings_.dest_qpn;
-  h.bth.psn = reply.read.first.plus(reply.sent);
+  h.bth.psn = reply.resource.first.plus(reply.sent);
   h.bth.pad = wire::pad_for(bytes);
   if (place != wire::Place::Middle) {
     h.aeth_kind = wire::AethKind::Ack;
@@ -163,8 +207,8 @@ Emission Responder::emit_read_response(Reply& reply) const {
     out.payload = {.place = PayloadRef::Place::Region,
                    .work = 0,
                    .offset = 0,
-                   .key = reply.read.key,
-                   .address = reply.read.address + offset,
+                   .key = reply.resource.key,
+                   .address = reply.resource.address + offset,
                    .bytes = bytes};
   return out;
 }
@@ -173,9 +217,8 @@ void Responder::on_payload_fault(const trace::Reason& reason) {
   ASSERT(last_read_reply_);
   const Reply broken = *last_read_reply_;
   std::erase_if(replies_, [&](const Reply& r) { return wire::ahead(r.psn, broken.psn) >= 0; });
-  const Fault fault =
-      reason.id < ReasonId::IommuNotMapped ? Fault::RemoteAccess : Fault::RemoteOperational;
-  queue_nak(broken.read.first.plus(broken.sent - 1), fault);
+  const Fault fault = memory_fault(reason);
+  queue_nak(broken.resource.first.plus(broken.sent - 1), fault);
   if (!failed_) fail(fault, reason);
 }
 

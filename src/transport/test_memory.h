@@ -15,6 +15,16 @@ struct FakeMemory final : MemoryPort {
     placed.push_back(to);
     return place_refusal;
   }
+  Result<std::uint64_t, trace::Reason> execute_atomic(const AtomicOperation& atomic) override {
+    ++atomics;
+    if (place_refusal) return place_refusal;
+    const std::uint64_t original = word;
+    if (!atomic.is_swap)
+      word += atomic.swap_or_add;
+    else if (word == atomic.compare)
+      word = atomic.swap_or_add;
+    return original;
+  }
   std::optional<ReceiveSlot> take_receive() override {
     if (receives == 0) return std::nullopt;
     --receives;
@@ -27,6 +37,8 @@ struct FakeMemory final : MemoryPort {
   std::uint32_t next_receive = 0;
   std::uint64_t receive_bytes = 1 << 20;
   int checked = 0;
+  int atomics = 0;         // executed
+  std::uint64_t word = 0;  // what they work on, whatever the address
   std::vector<PayloadRef> placed;
 };
 

@@ -11,8 +11,9 @@
 
 namespace verbs_test {
 
-inline constexpr int kAllAccess =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+inline constexpr int kRemoteAccess = kAllAccess & ~IBV_ACCESS_LOCAL_WRITE;
 
 inline ibv_context* open_first() {
   int count = 0;
@@ -59,7 +60,7 @@ class Endpoint {
 
   bool is_ready() const { return qp != nullptr && mr != nullptr; }
 
-  int to_init(int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE) {
+  int to_init(int access = kRemoteAccess) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;

@@ -67,7 +67,13 @@ TEST_F(Memory, AnswersEfaultForMemoryThatIsNotThereOrNotWritable) {
 
 TEST_F(Memory, AnswersEinvalForRightsThatContradictEachOther) {
   std::vector<char> memory(4096);
-  EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_REMOTE_WRITE), EINVAL);
+  for (int rights = 0; rights < 16; ++rights) {  // C53: exactly these
+    const bool needs_local_write =
+        (rights & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+    const bool is_wrong = needs_local_write && (rights & IBV_ACCESS_LOCAL_WRITE) == 0;
+    EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), rights), is_wrong ? EINVAL : 0)
+        << rights;
+  }
 }
 
 TEST_F(Memory, AnswersEopnotsuppForRightsOfOperationsThatAreNotOffered) {

@@ -149,8 +149,7 @@ TEST(QueuePair, GivesAttributesBackAsTheyWereSet) {
   EXPECT_EQ(attr.min_rnr_timer, 1);
   EXPECT_EQ(attr.max_rd_atomic, 4);
   EXPECT_EQ(attr.max_dest_rd_atomic, 4);
-  EXPECT_EQ(attr.qp_access_flags,
-            static_cast<unsigned>(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_EQ(attr.qp_access_flags, static_cast<unsigned>(kRemoteAccess));
   EXPECT_EQ(std::memcmp(&attr.ah_attr.grh.dgid, &own, sizeof own), 0);
   EXPECT_EQ(attr.ah_attr.grh.hop_limit, 64);
   EXPECT_EQ(attr.ah_attr.is_global, 1);
@@ -199,7 +198,7 @@ TEST(QueuePair, OffersTheExtendedInterfaceOnlyIfAskedTo) {
   wanted.cap = {1, 1, 1, 1, 0};
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   wanted.pd = end.pd;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  wanted.send_ops_flags = IBV_QP_EX_WITH_BIND_MW;
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(end.context, &wanted), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

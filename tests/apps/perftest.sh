@@ -10,7 +10,8 @@ need_programs ib_send_bw ss timeout
 one() {
   local program=$1 size=$2 iterations=$3 result
   local what="$program, $size bytes, $iterations iterations ${*:4}"
-  local command=("$softhca" run -- "$program" -F -x 0 -s "$size" -n "$iterations" "${@:4}")
+  local command=("$softhca" run -- "$program" -F -x 0 -n "$iterations" "${@:4}")
+  [[ $program == ib_atomic_* ]] || command+=(-s "$size")  # an atomic has no other size than eight
   pair "$what" "${command[@]}" || return 0
   result=$(grep -E "^ *$size +$iterations +[0-9]" "$work/client.out" | tr -s ' \t' ' ' || true)
   if [ -z "$result" ]; then
@@ -32,5 +33,11 @@ for program in "${programs[@]}"; do
     one "$program" 64 200
     one "$program" 65536 50
   fi
+done
+
+for program in ib_atomic_bw ib_atomic_lat; do
+  for kind in FETCH_AND_ADD CMP_AND_SWAP; do
+    one "$program" 8 "$([ "$full" = 1 ] && echo 1000 || echo 200)" -A "$kind"
+  done
 done
 conclude

@@ -102,7 +102,7 @@ struct FlatDevice {
                       .receive = {{kReceive}, kSlots, kReceiveStride, 2},
                       .max_inline = 64});
     const auto inserted = device.keys().insert({.pd = 1,
-                                                .access = 7,
+                                                .access = 15,
                                                 .start = kBuffer,
                                                 .bytes = kBufferBytes,
                                                 .bus = {kBuffer},
@@ -113,7 +113,7 @@ struct FlatDevice {
     path.destination = wire::Gid::of_ipv4({10, 0, 0, 2});
     path.source_port = 0xc000;
     transport::QpAttributes a;
-    a.access_flags = 7;
+    a.access_flags = 15;
     a.path_mtu_bytes = 256;
     a.dest_qpn = kPeer;
     a.max_reads = a.max_dest_reads = 4;

@@ -29,11 +29,14 @@ std::vector<std::byte> packet_from(std::span<const std::byte>& input,
     packet[9] = packet[10] = std::byte{0};  // PSNs near the expected one
     packet[11] &= std::byte{0x0f};
     const wire::OpcodeInfo* info = wire::find_opcode(std::to_integer<std::uint8_t>(packet[0]));
-    if (info != nullptr && info->has(wire::Header::Reth) && packet.size() >= info->header_bytes()) {
+    const bool names_memory =
+        info != nullptr && (info->has(wire::Header::Reth) || info->has(wire::Header::AtomicEth));
+    if (names_memory && packet.size() >= info->header_bytes()) {
       const auto offset = load_be<std::uint16_t>(packet, 12);
       store_be<std::uint64_t>(packet, 12, fuzz::FlatDevice::kBuffer + offset);
       store_be<std::uint32_t>(packet, 20, key.value);
-      store_be<std::uint32_t>(packet, 24, load_be<std::uint32_t>(packet, 24) & 0x7fff);
+      if (info->has(wire::Header::Reth))
+        store_be<std::uint32_t>(packet, 24, load_be<std::uint32_t>(packet, 24) & 0x7fff);
     }
   }
   const std::uint32_t icrc = wire::icrc(datagram, packet);
@@ -47,11 +50,12 @@ void post_requests(fuzz::FlatDevice& flat) {
   for (std::uint32_t i = 0; i < flat.kSlots; ++i) {
     nic::SendWqe wqe;
     wqe.index = i;
-    wqe.opcode = static_cast<std::uint8_t>(i % 5);
+    wqe.opcode = static_cast<std::uint8_t>(i % 7);
     wqe.flags = static_cast<std::uint8_t>(nic::WqeFlag::Signaled);
     wqe.segments = 1;
     wqe.remote_address = 0x1000;
-    const nic::Segment segment{flat.kBuffer + i * 1024, 700, flat.key.value};
+    const bool is_atomic = i % 7 > 4;
+    const nic::Segment segment{flat.kBuffer + i * 1024, is_atomic ? 8u : 700u, flat.key.value};
     store_le(Bytes(flat.memory.memory), flat.kSend + i * flat.kStride, wqe);
     store_le(Bytes(flat.memory.memory), flat.kSend + i * flat.kStride + sizeof wqe, segment);
     store_le(Bytes(flat.memory.memory), flat.kReceive + i * flat.kReceiveStride,

@@ -29,7 +29,7 @@ struct EventLog final : driver::EventSink {
 
 constexpr std::uint64_t kBufferBytes = 8192;
 constexpr std::uint64_t kBufferOffset = 50;  // of a buffer in its page: nothing is page aligned
-constexpr std::uint32_t kAllRights = 1 | 2 | 4;
+constexpr std::uint32_t kAllRights = 1 | 2 | 4 | 8;
 
 struct Buffer {
   Host* host{};

@@ -18,6 +18,8 @@ static_assert(IBV_WR_RDMA_WRITE_WITH_IMM == static_cast<int>(WorkOpcode::WriteIm
 static_assert(IBV_WR_SEND == static_cast<int>(WorkOpcode::Send));
 static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(WorkOpcode::SendImm));
 static_assert(IBV_WR_RDMA_READ == static_cast<int>(WorkOpcode::Read));
+static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == static_cast<int>(WorkOpcode::CompareSwap));
+static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD == static_cast<int>(WorkOpcode::FetchAdd));
 static_assert(IBV_SEND_INLINE == static_cast<int>(driver::SendFlag::Inline));
 
 constexpr unsigned kKnownFlags =
@@ -42,10 +44,20 @@ bool carries_immediate(WorkOpcode opcode) {
   return opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm;
 }
 
+// The operands are numbers of this host: what it adds, it finds added in memory.
+void take_atomic(const ibv_send_wr& wr, driver::SendRequest& request) {
+  const auto& atomic = wr.wr.atomic;
+  request.remote_address = atomic.remote_addr;
+  request.rkey = {atomic.rkey};
+  const bool is_swap = request.opcode == WorkOpcode::CompareSwap;
+  request.swap_or_add = is_swap ? atomic.swap : atomic.compare_add;
+  if (is_swap) request.compare = atomic.compare_add;
+}
+
 Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
   const std::uint32_t opcode = number_of(wr.opcode);
   if (wr.num_sge < 0) return Errno{EINVAL};
-  if (opcode > IBV_WR_RDMA_READ) return Errno{EOPNOTSUPP};
+  if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return Errno{EOPNOTSUPP};
   driver::SendRequest request;
   request.wr_id = wr.wr_id;
   request.opcode = static_cast<WorkOpcode>(opcode);
@@ -53,8 +65,12 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
       driver::SendFlags::of_bits(static_cast<std::uint8_t>(wr.send_flags & kKnownFlags));
   request.sges = sges.of(wr.sg_list, wr.num_sge);
   if (carries_immediate(request.opcode)) request.immediate = byte_swapped(wr.imm_data);
-  request.remote_address = wr.wr.rdma.remote_addr;
-  request.rkey = {wr.wr.rdma.rkey};
+  if (transport::is_atomic(request.opcode)) {
+    take_atomic(wr, request);
+  } else {
+    request.remote_address = wr.wr.rdma.remote_addr;
+    request.rkey = {wr.wr.rdma.rkey};
+  }
   return request;
 }
 

@@ -53,7 +53,8 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
   attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  // Among the queue pairs of one process: processors and other processes are not kept out.
+  attr.atomic_cap = IBV_ATOMIC_HCA;
   attr.max_ah = nic::kMaxAhs;
   attr.max_pkeys = 1;
   attr.local_ca_ack_delay = kAckDelay;

@@ -108,19 +108,37 @@ void building(ibv_qp_ex* qp, Call&& call) {
   if (code != 0) builder.refuse(code);
 }
 
-void add(ibv_qp_ex* qp, WorkOpcode opcode, std::uint32_t rkey, std::uint64_t remote_address,
-         __be32 immediate) {
+// The rest of `request` is what this program has set in the queue pair.
+void add(ibv_qp_ex* qp, driver::SendRequest request) {
   building(qp, [&](SendBuilder& builder) {
     constexpr unsigned kFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
-    driver::SendRequest request;
     request.wr_id = qp->wr_id;
-    request.opcode = opcode;
     request.flags = driver::SendFlags::of_bits(static_cast<std::uint8_t>(qp->wr_flags & kFlags));
-    request.immediate = byte_swapped(immediate);
-    request.remote_address = remote_address;
-    request.rkey = {rkey};
     builder.add(request);
   });
+}
+
+driver::SendRequest request_for(WorkOpcode opcode, std::uint32_t rkey, std::uint64_t address,
+                                __be32 immediate) {
+  driver::SendRequest request;
+  request.opcode = opcode;
+  request.immediate = byte_swapped(immediate);
+  request.remote_address = address;
+  request.rkey = {rkey};
+  return request;
+}
+
+void add(ibv_qp_ex* qp, WorkOpcode opcode, std::uint32_t rkey, std::uint64_t address,
+         __be32 immediate) {
+  add(qp, request_for(opcode, rkey, address, immediate));
+}
+
+void add_atomic(ibv_qp_ex* qp, WorkOpcode opcode, std::uint32_t rkey, std::uint64_t address,
+                std::uint64_t compare, std::uint64_t swap_or_add) {
+  driver::SendRequest request = request_for(opcode, rkey, address, 0);
+  request.compare = compare;
+  request.swap_or_add = swap_or_add;
+  add(qp, request);
 }
 
 void fill_operations(ibv_qp_ex& slots) {
@@ -137,6 +155,14 @@ void fill_operations(ibv_qp_ex& slots) {
   };
   slots.wr_rdma_read = [](ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
     add(qp, WorkOpcode::Read, rkey, address, 0);
+  };
+  slots.wr_atomic_cmp_swp = [](ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
+                               std::uint64_t compare, std::uint64_t swap) {
+    add_atomic(qp, WorkOpcode::CompareSwap, rkey, address, compare, swap);
+  };
+  slots.wr_atomic_fetch_add = [](ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
+                                 std::uint64_t number) {
+    add_atomic(qp, WorkOpcode::FetchAdd, rkey, address, 0, number);
   };
 }
 

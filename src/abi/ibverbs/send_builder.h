@@ -25,7 +25,8 @@ class SendBuilder {
   // What may be asked for in send_ops_flags.
   static constexpr std::uint64_t kOperations =
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
   SendBuilder(driver::QueuePair& pair, Context& owner) : pair_(pair), owner_(owner) {}
 
