@@ -170,17 +170,20 @@ TEST(Atomic, BothSidesSayWhatRxeSays) {
                      .rnr_retry = 1,
                      .max_reads = 3});
   AtomicResponder server(Psn{0xabc000});
-  const SendWork kWork[] = {
-      {.opcode = WorkOpcode::FetchAdd, .swap_or_add = 5, .reason = {}},
-      {.opcode = WorkOpcode::CompareSwap,
-       .swap_or_add = 0x1122334455667788,
-       .compare = 5,
-       .reason = {}},
-      {.opcode = WorkOpcode::CompareSwap, .swap_or_add = 1, .compare = 9, .reason = {}}};
-  for (SendWork work : kWork) {
+  struct Ask {
+    WorkOpcode opcode;
+    std::uint64_t swap_or_add, compare;
+  };
+  for (const Ask& ask :
+       {Ask{WorkOpcode::FetchAdd, 5, 0}, Ask{WorkOpcode::CompareSwap, 0x1122334455667788, 5},
+        Ask{WorkOpcode::CompareSwap, 1, 9}}) {
+    SendWork work;
+    work.opcode = ask.opcode;
     work.bytes = kAtomicBytes;
     work.remote_address = 0x3345'6000;
     work.rkey = {0x506};
+    work.swap_or_add = ask.swap_or_add;
+    work.compare = ask.compare;
     c.requester.post(work);
   }
   for (std::size_t i = 0; i < 3; ++i) {
