@@ -34,9 +34,9 @@ std::vector<std::string> setting_of(const Transfer& transfer) {
       "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8 (63 Gb/s), 100 Gb/s"
       " Ethernet.{}",
       trace::bytes_text(transfer.client.host->ram().size()),
-      others == 0 ? ""
-                  : fmt::format(" {} more on the same switch.",
-                                trace::counted(others, "server", "is", "are"))));
+      others == 0
+          ? ""
+          : fmt::format(" On the same switch: {}.", trace::counted(others, "more server"))));
   return lines;
 }
 
