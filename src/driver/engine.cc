@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <ranges>
 
 #include "base/assert.h"
 #include "driver/engine_state.h"
@@ -82,7 +83,7 @@ void EngineState::read_events() {
 Result<std::uint32_t, Reason> Engine::alloc_pd() {
   const auto pd = state_->pds.take();
   if (!pd) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxPds};
-  state_->pds_in_use.insert(*pd);
+  state_->pds_in_use.emplace(*pd, state_->parts.space.program());
   return *pd;
 }
 
@@ -131,6 +132,7 @@ Result<CompletionQueue*, Reason> Engine::create_cq(std::uint32_t entries, EventS
   auto cq = std::make_unique<CompletionQueue>(cqn, slots, std::move(*ring), events);
   CompletionQueue* raw = cq.get();
   s.cqs.emplace(cqn, std::move(cq));
+  s.cq_programs.emplace(cqn, s.parts.space.program());
   return raw;
 }
 
@@ -142,6 +144,7 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
   });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = cq.cqn()};
   s.device.destroy_cq(cq.cqn());
+  s.cq_programs.erase(cq.cqn());
   s.cqs.erase(cq.cqn());
   return {};
 }
@@ -149,6 +152,25 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
 void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
   state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::ArmCq, cq.cqn()),
                             solicited_only ? 2 : 1, now);
+}
+
+void Engine::release_program(std::uint32_t program, Time now) {
+  EngineState& s = *state_;
+  const auto is_its = [program](const auto& entry) { return entry.second == program; };
+  const auto undone = [](const Result<void, Reason>& result) { ASSERT(result); };
+  std::vector<std::uint32_t> its_pds;
+  for (const auto& [pd, owner] : s.pds_in_use | std::views::filter(is_its)) its_pds.push_back(pd);
+  std::vector<QueuePair*> its_qps;
+  for (const auto& [qpn, qp] : s.qps)
+    if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
+  for (QueuePair* qp : its_qps) undone(destroy_qp(*qp, now));
+  for (const std::uint32_t pd : its_pds)
+    for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
+  std::vector<std::uint32_t> its_cqs;
+  for (const auto& [cqn, owner] : s.cq_programs | std::views::filter(is_its))
+    its_cqs.push_back(cqn);
+  for (const std::uint32_t cqn : its_cqs) undone(destroy_cq(*s.cqs.at(cqn), now));
+  for (const std::uint32_t pd : its_pds) undone(dealloc_pd(pd));
 }
 
 bool Engine::progress(Time now, nic::Caller caller) {

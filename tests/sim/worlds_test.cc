@@ -51,7 +51,7 @@ Outcome run_world(std::uint64_t seed) {
   connection.psn_a = {static_cast<std::uint32_t>(prng.below(1u << 24))};
   connection.psn_b = {static_cast<std::uint32_t>(0xff'ff00 + prng.below(256))};
   const Connection pair = connect(world, world.host(0), world.host(1), connection);
-  Workload workload(world, pair, prng.next(), 40);
+  Workload workload(world, pair, prng.next());
 
   // Losses come in storms. A transport with at most seven retries is entitled to give up on a
   // network that never lets it through (C9-139); between two storms it gets its chance.
@@ -74,7 +74,7 @@ Outcome run_world(std::uint64_t seed) {
   outcome.journal = world.journal_hash();
   outcome.retransmits = world.host(0).counter(trace::Counter::Retransmits);
 
-  workload.release();
+  for (const std::size_t end : {0u, 1u}) workload.release(end);
   for (std::size_t i = 0; i < 2; ++i) {
     Host& host = world.host(i);
     if (host.pins().pages_held() != 0) outcome.wrong += " pins left";
