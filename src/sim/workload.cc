@@ -30,20 +30,33 @@ Workload::Workload(World& world, const Connection& c, std::uint64_t seed,
     : world_(world), prng_(seed) {
   ends_[0].queues = c.a;
   ends_[1].queues = c.b;
-  for (End& end : ends_) {
-    Host& host = *end.queues.host;
-    host.run(end.queues.program);
-    end.start = host.allocate(settings.arena_bytes, prng_.below(4096), settings.page_bytes);
-    const auto region = host.engine().register_memory(
-        end.queues.pd, end.start, settings.arena_bytes, {end.start.value},
-        driver::AccessFlags::of_bits(1 | 2 | 4), world.now());
-    ASSERT(region);
-    end.key = region->key;
-    end.memory.resize(settings.arena_bytes);
-    for (std::byte& b : end.memory) b = static_cast<std::byte>(prng_.next());
-    host.store(end.start, end.memory);
-  }
+  for (End& end : ends_) set_up(end, settings);
   for (std::size_t from = 0; from < 2; ++from) plan(from, settings);
+}
+
+void Workload::set_up(End& end, const WorkloadSettings& settings) {
+  Host& host = *end.queues.host;
+  host.run(end.queues.program);
+  const std::uint64_t offset = prng_.below(4096);
+  const auto registered = [&](std::uint64_t page_bytes) {
+    end.page_bytes = page_bytes;
+    end.start = host.allocate(settings.arena_bytes, offset, page_bytes);
+    return host.engine().register_memory(end.queues.pd, end.start, settings.arena_bytes,
+                                         {end.start.value}, driver::AccessFlags::of_bits(1 | 2 | 4),
+                                         world_.now());
+  };
+  auto region = registered(settings.page_bytes);
+  if (!region && settings.page_bytes != kPage4K) {
+    const Range<VirtSpace> range{end.start, settings.arena_bytes};
+    host.unmap(align_down(end.start, settings.page_bytes),
+               pages_touched(range, settings.page_bytes) * settings.page_bytes);
+    region = registered(kPage4K);
+  }
+  ASSERT(region);
+  end.key = region->key;
+  end.memory.resize(settings.arena_bytes);
+  for (std::byte& b : end.memory) b = static_cast<std::byte>(prng_.next());
+  host.store(end.start, end.memory);
 }
 
 std::uint64_t Workload::take(End& end, std::uint32_t bytes) {

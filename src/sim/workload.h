@@ -25,7 +25,7 @@ struct WorkloadSettings {
   std::uint32_t operations = 40;  // in each direction
   std::uint32_t longest_bytes = 24 * 1024;
   std::uint64_t arena_bytes = std::uint64_t{3} << 20;  // of each end; fewer operations if too few
-  std::uint64_t page_bytes = kPage4K;                  // of these
+  std::uint64_t page_bytes = kPage4K;  // of these, where the kernel has such frames; else 4 KiB
 };
 
 class Workload {
@@ -53,6 +53,7 @@ class Workload {
   Range<VirtSpace> arena(std::size_t end) const {
     return {ends_[end].start, ends_[end].memory.size()};
   }
+  std::uint64_t page_bytes(std::size_t end) const { return ends_[end].page_bytes; }
   // Of what the end posted, since its peer died.
   std::size_t failed(std::size_t end) const {
     return directions_[end].completed - directions_[end].succeeded;
@@ -82,6 +83,7 @@ class Workload {
   struct End {
     Connection::End queues;
     VirtAddr start;
+    std::uint64_t page_bytes = kPage4K;
     wire::Key key;
     std::vector<std::byte> memory;  // what it holds when no operation has come to anything
     std::uint64_t used = 0;
@@ -91,6 +93,7 @@ class Workload {
   static bool needs_receive(Kind kind) {
     return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm;
   }
+  void set_up(End& end, const WorkloadSettings& settings);
   void plan(std::size_t from, const WorkloadSettings& settings);
   static std::uint64_t take(End& end, std::uint32_t bytes);
   void post_receives(std::size_t from);

@@ -1,23 +1,17 @@
 // Seeded worlds: two hosts, random operations, a network that loses, duplicates, reorders and
 // delays. Everything completes exactly once, and memory equals the model.
 //
-// SOFTHCA_SEEDS   how many seeds (default 1000)
-// SOFTHCA_SEED    only this one: what a failure prints
+// Which seeds: seeds.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
+#include "seeds.h"
 #include "sim/workload.h"
 
 namespace softhca::sim {
 namespace {
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
 
 struct Outcome {
   std::string wrong;
@@ -67,7 +61,7 @@ Outcome run_world(std::uint64_t seed) {
   Outcome outcome;
   const bool all = world.run_until(done, seconds(2));
   outcome.wrong = workload.verdict();
-  if (!outcome.wrong.empty() && std::getenv("SOFTHCA_SEED") != nullptr)
+  if (!outcome.wrong.empty() && Seeds::wanted().one)
     for (const trace::Event& event : world.journal()->events())
       std::puts(trace::event_text(event).c_str());
   if (outcome.wrong.empty() && !all) outcome.wrong = "not everything completed";
@@ -86,23 +80,22 @@ Outcome run_world(std::uint64_t seed) {
 }
 
 TEST(Worlds, EveryOperationCompletesExactlyOnceAndMemoryEqualsTheModel) {
-  std::uint64_t first = number_from("SOFTHCA_SEED", 0);
-  const bool one = std::getenv("SOFTHCA_SEED") != nullptr;
-  const std::uint64_t count = one ? 1 : number_from("SOFTHCA_SEEDS", 1000);
+  const Seeds seeds = Seeds::wanted();
+  Replay replay("worlds_test");
   std::uint64_t retransmits = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    replay.begin(seed);
     const Outcome outcome = run_world(seed);
     retransmits += outcome.retransmits;
-    ASSERT_EQ(outcome.wrong, "") << "replay: SOFTHCA_SEED=" << seed
-                                 << " build/tests/sim/worlds_test";
+    ASSERT_EQ(outcome.wrong, "") << replay.line(seed);
   }
-  if (!one && count >= 100) {
+  if (seeds.many()) {
     EXPECT_GT(retransmits, 0u) << "the network did not lose anything";
   }
 }
 
 TEST(Worlds, SameSeedGivesTheSameJournal) {
-  const std::uint64_t count = std::min<std::uint64_t>(20, number_from("SOFTHCA_SEEDS", 1000) / 10);
+  const std::uint64_t count = std::min<std::uint64_t>(20, Seeds::wanted().count / 10);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     const std::uint64_t first = run_world(seed).journal;
     EXPECT_NE(first, 0u);
