@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <ranges>
 
 #include "base/assert.h"
 #include "driver/engine_state.h"
@@ -156,20 +155,21 @@ void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
 
 void Engine::release_program(std::uint32_t program, Time now) {
   EngineState& s = *state_;
-  const auto is_its = [program](const auto& entry) { return entry.second == program; };
   const auto undone = [](const Result<void, Reason>& result) { ASSERT(result); };
-  std::vector<std::uint32_t> its_pds;
-  for (const auto& [pd, owner] : s.pds_in_use | std::views::filter(is_its)) its_pds.push_back(pd);
+  const auto numbers_of = [program](const std::map<std::uint32_t, std::uint32_t>& owners) {
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [number, owner] : owners)
+      if (owner == program) numbers.push_back(number);
+    return numbers;
+  };
+  const std::vector<std::uint32_t> its_pds = numbers_of(s.pds_in_use);
   std::vector<QueuePair*> its_qps;
   for (const auto& [qpn, qp] : s.qps)
     if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
   for (QueuePair* qp : its_qps) undone(destroy_qp(*qp, now));
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
-  std::vector<std::uint32_t> its_cqs;
-  for (const auto& [cqn, owner] : s.cq_programs | std::views::filter(is_its))
-    its_cqs.push_back(cqn);
-  for (const std::uint32_t cqn : its_cqs) undone(destroy_cq(*s.cqs.at(cqn), now));
+  for (const std::uint32_t cqn : numbers_of(s.cq_programs)) undone(destroy_cq(*s.cqs.at(cqn), now));
   for (const std::uint32_t pd : its_pds) undone(dealloc_pd(pd));
 }
 

@@ -85,13 +85,14 @@ void Ram::zero(Range<PhysSpace> range) {
 PhysAddr Ram::frame_of(const void* at) const {
   const auto address = reinterpret_cast<std::uintptr_t>(at);
   if (address >= base_ && address - base_ < size_) return {address - base_};
-  for (const Window& window : windows_) {
-    const auto first = reinterpret_cast<std::uintptr_t>(window.memory.data());
-    if (address >= first && address - first < window.memory.size())
-      return advance(window.range.start, address - first);
-  }
-  ASSERT(!"no frame of this machine");
-  return {};
+  const auto first = [](const Window& window) {
+    return reinterpret_cast<std::uintptr_t>(window.memory.data());
+  };
+  const auto window = std::ranges::find_if(windows_, [&](const Window& w) {
+    return address >= first(w) && address - first(w) < w.memory.size();
+  });
+  ASSERT(window != windows_.end());
+  return advance(window->range.start, address - first(*window));
 }
 
 void Ram::add_window(Range<PhysSpace> range, Bytes memory) {
