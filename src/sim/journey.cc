@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/constants.h"
 #include "sim/sockets.h"
 #include "sim/telling.h"
@@ -16,28 +18,40 @@ constexpr std::array<std::string_view, 3> kOperations = {"RDMA WRITE", "RDMA REA
 
 std::vector<std::string> setting_of(const Transfer& transfer) {
   std::vector<std::string> lines;
+  const bool is_send = transfer.request.operation == Operation::Send;
   const auto asked = [&](trace::Counter counter) {
     return transfer.counted(transfer.client, counter) + transfer.counted(transfer.server, counter);
   };
   lines.push_back(fmt::format(
-      "Done in {}. Asked: the client's program, once. Not asked: either kernel, {}. On the way: {},"
-      " {}, {}.",
+      "Done in {}. At work: {}. Not at work: {}. On the way: {}, {}, {} (acknowledgements "
+      "included).",
       trace::time_text(transfer.took()),
-      transfer.request.operation == Operation::Send ? "or a CPU to copy"
-                                                    : "the server's program, or a CPU to copy",
+      is_send ? "both programs, once each" : "the client's program, once",
+      is_send ? "either kernel, or a CPU that copies"
+              : "the server's program, either kernel, or a CPU that copies",
       trace::counted(asked(trace::Counter::KeyChecks), "key check"),
       trace::counted(asked(trace::Counter::IotlbHits) + asked(trace::Counter::IotlbMisses),
                      "IOMMU translation"),
       trace::counted(asked(trace::Counter::PacketsSent), "packet")));
+  if (transfer.request.operation == Operation::Read)
+    lines.push_back(
+        "Told from the client down and up again; the bytes themselves go from step 14 to step 10.");
   const std::size_t others = transfer.world().host_count() - 2;
   lines.push_back(fmt::format(
-      "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8 (63 Gb/s), 100 Gb/s"
-      " Ethernet.{}",
+      "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8, 100 Gb/s Ethernet.{}",
       trace::bytes_text(transfer.client.host->ram().size()),
-      others == 0 ? ""
-                  : fmt::format(" {} more on the same switch.",
-                                trace::counted(others, "server", "is", "are"))));
+      others == 0
+          ? ""
+          : fmt::format(" On the same switch: {}.", trace::counted(others, "more server"))));
   return lines;
+}
+
+// Fewer of large ones, so that nobody waits long.
+std::uint32_t transfers_for(const JourneySettings& settings) {
+  constexpr std::uint64_t kAtMostBytes = std::uint64_t{512} << 20;
+  constexpr std::uint64_t kAtLeast = 5;
+  const std::uint64_t fit = std::max(kAtLeast, kAtMostBytes / settings.bytes);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings.compare, fit));
 }
 
 // Down at the one end of the cable, up at the other.
@@ -72,6 +86,8 @@ std::vector<Step> steps_of(const Transfer& transfer) {
 
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   if (!settings.wrong.empty()) return tell_wrong(settings);
+  if (settings.gpu && (settings.sockets || settings.compare != 0))
+    return std::string("sockets are told of memory of the host; leave --memory out");
   if (!settings.acs_redirect && !settings.gpu)
     return std::string("--acs is about NIC and GPU; add --memory gpu");
   Transfer transfer(settings);
@@ -99,7 +115,7 @@ Result<Story, std::string> tell_journey(const JourneySettings& settings) {
     story.came_out_right = sockets.arrived;
   }
   if (story.came_out_right && settings.compare != 0)
-    story.ways = compare_ways(transfer, settings.compare);
+    story.ways = compare_ways(transfer, transfers_for(settings));
   if (story.has_sockets || !story.ways.empty())
     for (const ConstantRow& row : constants())
       story.citations.push_back(
