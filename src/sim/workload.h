@@ -3,6 +3,7 @@
 // Every operation has buffers of its own: a source with bytes that nothing else has, a target that
 // must hold exactly these in the end, and a margin around both that must not change. So whatever
 // the order in which the network delivers, the outcome is known.
+// An atomic has a word of its own, which shows how often it was executed.
 //
 // Oracle  each work request completes exactly once, in the order posted, with success; receives
 //         likewise, with the right length and immediate data; memory equals the model.
