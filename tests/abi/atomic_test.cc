@@ -1,5 +1,6 @@
 // Atomics as a program sees them: numbers of this host go in, memory and completions hold them.
 #include <array>
+#include <span>
 
 #include "endpoint.h"
 
