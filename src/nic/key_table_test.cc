@@ -60,6 +60,9 @@ TEST(KeyTable, ChecksInTheOrderOfTheSpecification) {
   EXPECT_EQ(t.check(key, far, 1), ReasonId::RightMissing);
   EXPECT_EQ(t.check(key, far, 1, KeyRight::LocalWrite), ReasonId::OutOfBounds);
   EXPECT_EQ(t.check(key, kStart, 1, KeyRight::LocalRead), ReasonId::None);
+  // Atomics have a right of their own: reading and writing do not stand for it.
+  EXPECT_EQ(t.check(t.insert(7), kStart, 8, KeyRight::RemoteAtomic), ReasonId::RightMissing);
+  EXPECT_EQ(t.check(t.insert(9), kStart, 8, KeyRight::RemoteAtomic), ReasonId::None);
 }
 
 TEST(KeyTable, AKeyThatWasGivenBackIsStaleAlsoWhenItsIndexIsUsedAgain) {
