@@ -98,6 +98,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
         qp.to_rts(attributes);
       else
         qp.update(attributes), qp.set_state(to);
+      if (from == QpState::Sqe) slot->failure_told = false;
       break;
     case QpState::Error:
       qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
@@ -163,13 +164,18 @@ void Device::after_work(Slot& slot, Time now) {
     while (const auto pending = qp.poll_completion(now)) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed = status != Status::Success && status != Status::Flushed;
+      const bool only_sends =
+          qp.is_for_datagrams() && pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
       if (qp.ready_at() > now)
         defer({qp.ready_at(), *pending});
       else
         write_cqe(*pending, now);
       if (failed && qp.state() != QpState::Error) {
         on_failure(slot, qp.last_reason(), now);
-        qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+        if (only_sends)  // IBTA 10.3.1.6
+          qp.enter_send_error(now);
+        else
+          qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
       }
     }
   };
