@@ -2,6 +2,7 @@
 //
 // Live it is the kernel's own answer about this process; in a simulated host that of its machine.
 #pragma once
+#include <cstdint>
 #include <vector>
 
 #include "base/range.h"
@@ -20,6 +21,9 @@ class AddressSpace {
 
   // The frames behind whole pages, in order. REQUIRES: page aligned, probe() gave None.
   virtual std::vector<pcie::Span> frames(Range<VirtSpace> pages) = 0;
+
+  // Whose calls come now: a number for each program that the engine serves. What it makes is its.
+  virtual std::uint32_t program() const { return 0; }
 };
 
 // Memory for queues, which driver and device share.

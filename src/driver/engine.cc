@@ -82,7 +82,7 @@ void EngineState::read_events() {
 Result<std::uint32_t, Reason> Engine::alloc_pd() {
   const auto pd = state_->pds.take();
   if (!pd) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxPds};
-  state_->pds_in_use.insert(*pd);
+  state_->pds_in_use.emplace(*pd, state_->parts.space.program());
   return *pd;
 }
 
@@ -131,6 +131,7 @@ Result<CompletionQueue*, Reason> Engine::create_cq(std::uint32_t entries, EventS
   auto cq = std::make_unique<CompletionQueue>(cqn, slots, std::move(*ring), events);
   CompletionQueue* raw = cq.get();
   s.cqs.emplace(cqn, std::move(cq));
+  s.cq_programs.emplace(cqn, s.parts.space.program());
   return raw;
 }
 
@@ -142,6 +143,7 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
   });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = cq.cqn()};
   s.device.destroy_cq(cq.cqn());
+  s.cq_programs.erase(cq.cqn());
   s.cqs.erase(cq.cqn());
   return {};
 }
@@ -149,6 +151,26 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
 void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
   state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::ArmCq, cq.cqn()),
                             solicited_only ? 2 : 1, now);
+}
+
+void Engine::release_program(std::uint32_t program, Time now) {
+  EngineState& s = *state_;
+  const auto undone = [](const Result<void, Reason>& result) { ASSERT(result); };
+  const auto numbers_of = [program](const std::map<std::uint32_t, std::uint32_t>& owners) {
+    std::vector<std::uint32_t> numbers;
+    for (const auto& [number, owner] : owners)
+      if (owner == program) numbers.push_back(number);
+    return numbers;
+  };
+  const std::vector<std::uint32_t> its_pds = numbers_of(s.pds_in_use);
+  std::vector<QueuePair*> its_qps;
+  for (const auto& [qpn, qp] : s.qps)
+    if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
+  for (QueuePair* qp : its_qps) undone(destroy_qp(*qp, now));
+  for (const std::uint32_t pd : its_pds)
+    for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
+  for (const std::uint32_t cqn : numbers_of(s.cq_programs)) undone(destroy_cq(*s.cqs.at(cqn), now));
+  for (const std::uint32_t pd : its_pds) undone(dealloc_pd(pd));
 }
 
 bool Engine::progress(Time now, nic::Caller caller) {

@@ -90,6 +90,11 @@ class Engine {
   void ring_send_doorbell(QueuePair& qp, Time now);
   void ring_receive_doorbell(QueuePair& qp, Time now);
 
+  // A program is gone: destroys what it made and left behind, as a kernel does when it closes a
+  // dead program's device. Queue pairs first, so that nothing of it answers any more; then regions,
+  // completion queues and protection domains.
+  void release_program(std::uint32_t program, Time now);
+
   // Receives, runs timers, sends; does at most a budget's worth. True if it did anything.
   bool progress(Time now, nic::Caller caller = nic::Caller::MayLeave);
   // Sends what was put off for a caller who comes back.

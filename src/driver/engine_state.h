@@ -1,8 +1,7 @@
 // EngineState: what an Engine holds. Private to driver/.
 #pragma once
+#include <map>
 #include <memory>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "driver/engine.h"
@@ -29,9 +28,11 @@ struct EngineState {
   std::uint64_t events_read = 0;
   std::vector<Time> interrupts;  // that arrive later (simulated costs)
   FreeList pds;
-  std::unordered_set<std::uint32_t> pds_in_use;
-  std::unordered_map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;  // by CQN
-  std::unordered_map<std::uint32_t, std::unique_ptr<QueuePair>> qps;        // by QPN
+  // In the order of their numbers, so that what is undone for all is undone in one order.
+  std::map<std::uint32_t, std::uint32_t> pds_in_use;              // whose each is
+  std::map<std::uint32_t, std::uint32_t> cq_programs;             // likewise, by CQN
+  std::map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;  // by CQN
+  std::map<std::uint32_t, std::unique_ptr<QueuePair>> qps;        // by QPN
   PortAttributes port;
   std::vector<GidEntry> gids;
   std::vector<EventSink*> sinks;

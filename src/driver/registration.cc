@@ -151,6 +151,13 @@ bool Registrations::uses_pd(std::uint32_t pd) const {
                              [&](const auto& entry) { return entry.second.request.pd == pd; });
 }
 
+std::vector<wire::Key> Registrations::of_pd(std::uint32_t pd) const {
+  std::vector<wire::Key> keys;
+  for (const auto& [key, held] : regions_)
+    if (held.request.pd == pd) keys.push_back({key});
+  return keys;
+}
+
 Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now) {
   const std::uint64_t length = (bytes + kPage4K - 1) / kPage4K * kPage4K;
   const Bytes ring = parts_.rings.allocate(length);

@@ -7,8 +7,8 @@
 // Invariants  what is still registered when this object goes is undone by it
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -45,6 +45,7 @@ class Registrations {
   const std::optional<Engine::RegionExample>& first() const { return first_; }
   std::size_t count() const { return regions_.size(); }
   bool uses_pd(std::uint32_t pd) const;
+  std::vector<wire::Key> of_pd(std::uint32_t pd) const;
 
  private:
   struct Held {
@@ -63,7 +64,7 @@ class Registrations {
 
   EngineParts parts_;
   nic::KeyTable& keys_;
-  std::unordered_map<std::uint32_t, Held> regions_;  // by key
+  std::map<std::uint32_t, Held> regions_;  // by key
   std::optional<Engine::RegionExample> first_;
 };
 

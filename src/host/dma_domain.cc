@@ -165,7 +165,7 @@ Result<DmaMapping, Reason> DmaDomain::map_pages(std::span<const pcie::Span> fram
 }
 
 void DmaDomain::unmap(const DmaMapping& mapping, Time now) {
-  latest_ = later(latest_, now);
+  now = latest_ = later(latest_, now);  // a ring that goes does not know the time
   flush_due(latest_);
   if (mapping.stretch.length == 0) return;
   if (mode_ == IommuMode::TranslateStrict) {

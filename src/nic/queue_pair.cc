@@ -95,6 +95,7 @@ void QueuePair::to_reset() {
 void QueuePair::enter_error(Status first, const Reason& reason, Time now) {
   state_ = QpState::Error;
   if (requester_) requester_->fail(first, reason);
+  if (responder_) responder_->abandon();
   if (datagrams_) {
     datagrams_->fail_sends();
     datagrams_->fail_receives();
@@ -524,7 +525,7 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
 }
 
 PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) {
-  if (done.status != Status::Success) last_reason_ = done.reason;
+  if (done.status != Status::Success && done.status != Status::Flushed) last_reason_ = done.reason;
   Cqe cqe;
   cqe.cookie = receive_.cookie;
   cqe.qpn = context_.qpn.value;

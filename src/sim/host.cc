@@ -212,6 +212,15 @@ host::Pid Host::spawn(std::string_view name) {
   ASSERT(pid);
   return *pid;
 }
+void Host::exit(host::Pid pid) {
+  kernel().exit(pid, clock_);
+  close_device_of(pid);
+}
+void Host::close_device_of(host::Pid gone) {
+  ASSERT(!kernel().is_running(gone));
+  engine_->release_program(gone.value, clock_);
+  kernel().reap_orphans();
+}
 void Host::run(host::Pid pid) { machine_->memory.run(pid); }
 host::Pid Host::running() const { return machine_->memory.running(); }
 
@@ -286,6 +295,7 @@ pcie::ConfigSpace& Host::config() { return machine_->config; }
 nic::Tables Host::tables() {
   return {.keys = machine_->keys, .translations = machine_->translations, .qps = machine_->qps};
 }
+std::uint64_t Host::ring_bytes() const { return machine_->rings.bytes_in_use(); }
 std::uint64_t Host::counter(trace::Counter counter) const {
   return machine_->tracer.counters().get(counter);
 }

@@ -51,7 +51,15 @@ class Host {
 
   // Another program. REQUIRES: there is memory for it.
   host::Pid spawn(std::string_view name);
-  // The program that runs now: whose memory the engine and the calls below mean.
+  // The program ends with everything open, in a kernel's order: its memory goes (what is pinned
+  // becomes orphans), then the driver destroys what was its, then orphans without a pin are freed.
+  // REQUIRES: it runs.
+  void exit(host::Pid pid);
+  // The second half, for one whose memory went earlier: it may lie in between that the device
+  // goes on working for a program that is no more.
+  void close_device_of(host::Pid gone);
+  // The program that runs now: whose memory the engine and the calls below mean, and whose is
+  // what the engine makes.
   void run(host::Pid pid);
   host::Pid running() const;
   host::Kernel& kernel();
@@ -88,6 +96,7 @@ class Host {
   nic::Tables tables();
   trace::Tracer& tracer();
   std::uint64_t counter(trace::Counter counter) const;
+  std::uint64_t ring_bytes() const;  // that the driver has for queues
 
  private:
   struct Machine;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/constants.h"
 #include "sim/sockets.h"
 #include "sim/telling.h"
@@ -34,10 +36,18 @@ std::vector<std::string> setting_of(const Transfer& transfer) {
       "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8 (63 Gb/s), 100 Gb/s"
       " Ethernet.{}",
       trace::bytes_text(transfer.client.host->ram().size()),
-      others == 0 ? ""
-                  : fmt::format(" {} more on the same switch.",
-                                trace::counted(others, "server", "is", "are"))));
+      others == 0
+          ? ""
+          : fmt::format(" On the same switch: {}.", trace::counted(others, "more server"))));
   return lines;
+}
+
+// Fewer of large ones, so that nobody waits long.
+std::uint32_t transfers_for(const JourneySettings& settings) {
+  constexpr std::uint64_t kAtMostBytes = std::uint64_t{512} << 20;
+  constexpr std::uint64_t kAtLeast = 5;
+  const std::uint64_t fit = std::max(kAtLeast, kAtMostBytes / settings.bytes);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings.compare, fit));
 }
 
 // Down at the one end of the cable, up at the other.
@@ -99,7 +109,7 @@ Result<Story, std::string> tell_journey(const JourneySettings& settings) {
     story.came_out_right = sockets.arrived;
   }
   if (story.came_out_right && settings.compare != 0)
-    story.ways = compare_ways(transfer, settings.compare);
+    story.ways = compare_ways(transfer, transfers_for(settings));
   if (story.has_sockets || !story.ways.empty())
     for (const ConstantRow& row : constants())
       story.citations.push_back(

@@ -3,7 +3,10 @@
 //
 // See also  driver/address_space.h (what it stands for), sim/host.h (which divides the RAM)
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <vector>
 
 #include "driver/address_space.h"
@@ -17,17 +20,50 @@ class ArenaRings final : public driver::RingSource {
   ArenaRings(host::Ram& ram, Range<PhysSpace> range) : ram_(ram), range_(range) {}
 
   Bytes allocate(std::uint64_t bytes) override {
-    if (bytes > range_.length - used_) return {};
-    const Bytes ring(ram_.cpu_address(advance(range_.start, used_)), bytes);
-    used_ += bytes;
+    // The first stretch that was given back and is long enough; else what was never used.
+    const auto stretch =
+        std::ranges::find_if(free_, [&](const auto& free) { return free.second >= bytes; });
+    std::uint64_t at = fresh_;
+    const bool used_before = stretch != free_.end();
+    if (used_before) {
+      const std::uint64_t rest = stretch->second - bytes;
+      at = stretch->first;
+      free_.erase(stretch);
+      if (rest != 0) free_.emplace(at + bytes, rest);
+    } else if (bytes <= range_.length - fresh_) {
+      fresh_ += bytes;
+    } else {
+      return {};
+    }
+    in_use_ += bytes;
+    const Bytes ring(ram_.cpu_address(advance(range_.start, at)), bytes);
+    if (used_before) std::ranges::fill(ring, std::byte{0});
     return ring;
   }
-  void release(Bytes) override {}  // a world does not last
+
+  void release(Bytes ring) override {
+    const std::uint64_t at = distance(range_.start, ram_.frame_of(ring.data()));
+    std::uint64_t end = at + ring.size();
+    in_use_ -= ring.size();
+    auto next = free_.lower_bound(at);
+    if (next != free_.end() && next->first == end) {
+      end += next->second;
+      next = free_.erase(next);
+    }
+    if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == at)
+      std::prev(next)->second = end - std::prev(next)->first;
+    else
+      free_.emplace(at, end - at);
+  }
+
+  std::uint64_t bytes_in_use() const { return in_use_; }
 
  private:
   host::Ram& ram_;
   Range<PhysSpace> range_;
-  std::uint64_t used_ = 0;
+  std::map<std::uint64_t, std::uint64_t> free_;  // offset -> bytes of what came back; none touch
+  std::uint64_t fresh_ = 0;                      // from this offset on nothing was ever used
+  std::uint64_t in_use_ = 0;
 };
 
 // Where programs see the memory of a GPU: its BAR, as its driver maps it for them.
@@ -55,6 +91,7 @@ class ProgramMemory final : public driver::AddressSpace {
             .address = kGpuWindow.value + gpu_.length,
             .length = range.length};
   }
+  std::uint32_t program() const override { return pid_.value; }
   std::vector<pcie::Span> frames(Range<VirtSpace> pages) override {
     if (is_on_gpu(pages.start)) return {{on_gpu(pages.start), pages.length}};
     return kernel_.frames_of(pid_, pages);

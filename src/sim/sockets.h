@@ -8,7 +8,6 @@
 // Left out, which favours sockets: acknowledgements, connection set-up, retransmission.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "sim/constants.h"

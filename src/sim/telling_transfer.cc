@@ -224,9 +224,9 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
         counted(completions, "answer", "comes", "come"));
   else
     step.told = fmt::format(
-        "When the NIC has allowed it ({}), {} the bytes to memory: at most 256 each, never across"
-        " 4 KiB, and none is answered.",
-        &end == &transfer.server ? "next step" : "last step",
+        "{}, {} the bytes to memory: at most 256 each, never across 4 KiB, and none is answered.",
+        &end == &transfer.server ? "When the NIC has allowed it (next step)"
+                                 : "When the answer is here (next step)",
         counted(writes, "write", "carries", "carry"));
   if (const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
       peer.count != 0)

@@ -14,8 +14,6 @@ using transport::WorkOpcode;
 
 namespace {
 
-constexpr std::uint64_t kArenaBytes = std::uint64_t{3} << 20;
-constexpr std::uint32_t kLongestBytes = 24 * 1024;
 constexpr std::uint64_t kMargin = 16;  // bytes around each buffer that nobody may touch
 constexpr std::uint64_t kReceiveTag = std::uint64_t{1} << 63;
 
@@ -27,54 +25,65 @@ WorkOpcode opcode_of(int kind) {
 
 }  // namespace
 
-Workload::Workload(World& world, const Connection& c, std::uint64_t seed, std::uint32_t operations)
+Workload::Workload(World& world, const Connection& c, std::uint64_t seed,
+                   const WorkloadSettings& settings)
     : world_(world), prng_(seed) {
-  const Connection::End* ends[] = {&c.a, &c.b};
-  for (int i = 0; i < 2; ++i) {
-    Arena& arena = arenas_[i];
-    arena.host = ends[i]->host;
-    arena.bytes = kArenaBytes;
-    arena.start = arena.host->allocate(arena.bytes, prng_.below(4096));
-    const auto region = arena.host->engine().register_memory(
-        ends[i]->pd, arena.start, arena.bytes, {arena.start.value},
-        driver::AccessFlags::of_bits(1 | 2 | 4), world.now());
-    ASSERT(region);
-    arena.key = region->key;
-    arena.model.resize(arena.bytes);
-    for (std::byte& b : arena.model) b = static_cast<std::byte>(prng_.next());
-    arena.host->store(arena.start, arena.model);
-  }
-  directions_[0] = {.from = c.a, .to = c.b, .operations = {}, .receives = {}};
-  directions_[1] = {.from = c.b, .to = c.a, .operations = {}, .receives = {}};
-  for (Direction& d : directions_) plan(d, operations);
+  ends_[0].queues = c.a;
+  ends_[1].queues = c.b;
+  for (End& end : ends_) set_up(end, settings);
+  for (std::size_t from = 0; from < 2; ++from) plan(from, settings);
 }
 
-std::uint64_t Workload::take(Arena& arena, std::uint32_t bytes) {
-  const std::uint64_t at = arena.used + kMargin;
-  arena.used = at + bytes + kMargin;
-  ASSERT(arena.used <= arena.bytes);
+void Workload::set_up(End& end, const WorkloadSettings& settings) {
+  Host& host = *end.queues.host;
+  host.run(end.queues.program);
+  const std::uint64_t offset = prng_.below(4096);
+  const auto registered = [&](std::uint64_t page_bytes) {
+    end.page_bytes = page_bytes;
+    end.start = host.allocate(settings.arena_bytes, offset, page_bytes);
+    return host.engine().register_memory(end.queues.pd, end.start, settings.arena_bytes,
+                                         {end.start.value}, driver::AccessFlags::of_bits(1 | 2 | 4),
+                                         world_.now());
+  };
+  auto region = registered(settings.page_bytes);
+  if (!region && settings.page_bytes != kPage4K) {
+    const Range<VirtSpace> range{end.start, settings.arena_bytes};
+    host.unmap(align_down(end.start, settings.page_bytes),
+               pages_touched(range, settings.page_bytes) * settings.page_bytes);
+    region = registered(kPage4K);
+  }
+  ASSERT(region);
+  end.key = region->key;
+  end.memory.resize(settings.arena_bytes);
+  for (std::byte& b : end.memory) b = static_cast<std::byte>(prng_.next());
+  host.store(end.start, end.memory);
+}
+
+std::uint64_t Workload::take(End& end, std::uint32_t bytes) {
+  const std::uint64_t at = end.used + kMargin;
+  end.used = at + bytes + kMargin;
+  ASSERT(end.used <= end.memory.size());
   return at;
 }
 
-// Which operations there will be, where their bytes lie, and what memory holds when all are done.
-void Workload::plan(Direction& direction, std::uint32_t operations) {
-  Arena& near = arena_of(direction.from);
-  Arena& far = arena_of(direction.to);
-  for (std::uint32_t i = 0; i < operations; ++i) {
+// Which operations there will be, and where their bytes lie.
+void Workload::plan(std::size_t from, const WorkloadSettings& settings) {
+  End& near = ends_[from];
+  End& far = ends_[1 - from];
+  Direction& direction = directions_[from];
+  for (std::uint32_t i = 0; i < settings.operations; ++i) {
     Operation op;
     op.kind = static_cast<Kind>(prng_.below(5));
-    op.bytes = static_cast<std::uint32_t>(prng_.below(prng_.chance(1, 3) ? 64 : kLongestBytes));
-    if (near.used + kLongestBytes + 4 * kMargin > near.bytes ||
-        far.used + kLongestBytes + 4 * kMargin > far.bytes)
-      break;
+    const std::uint64_t bound = prng_.chance(1, 3) ? 64 : settings.longest_bytes;
+    op.bytes = static_cast<std::uint32_t>(prng_.below(bound));
+    const auto is_full = [&](const End& end) {
+      return end.used + settings.longest_bytes + 4 * kMargin > end.memory.size();
+    };
+    if (is_full(near) || is_full(far)) break;
     op.immediate = static_cast<std::uint32_t>(prng_.next());
     const bool is_read = op.kind == Kind::Read;
-    Arena& from = is_read ? far : near;
-    Arena& to = is_read ? near : far;
-    op.source = take(from, op.bytes);
-    op.target = take(to, op.bytes);
-    std::copy_n(from.model.begin() + static_cast<std::ptrdiff_t>(op.source), op.bytes,
-                to.model.begin() + static_cast<std::ptrdiff_t>(op.target));
+    op.source = take(is_read ? far : near, op.bytes);
+    op.target = take(is_read ? near : far, op.bytes);
     if (needs_receive(op.kind)) ++direction.receives_needed;
     direction.operations.push_back(op);
   }
@@ -84,23 +93,31 @@ void Workload::complain(const std::string& what) {
   if (wrong_.empty()) wrong_ = fmt::format("at {} ns: {}", world_.now().ps / 1000, what);
 }
 
-void Workload::post(Direction& d) {
-  Arena& near = arena_of(d.from);
-  Arena& far = arena_of(d.to);
-  // Receives, sometimes late: the sender then meets RNR NAKs.
+// What the other end gives for the messages of this one, sometimes late: the sender then meets RNR
+// NAKs.
+void Workload::post_receives(std::size_t from) {
+  Direction& d = directions_[from];
+  const End& far = ends_[1 - from];
   while (d.receive_next < d.operations.size() && d.receives.size() < 16 &&
          (d.receives.empty() || prng_.chance(1, 2))) {
     const Operation& op = d.operations[d.receive_next];
     if (needs_receive(op.kind)) {
       const bool is_send = op.kind != Kind::WriteImm;
       const driver::Sge sge{far.start.value + op.target, op.bytes, far.key.value};
-      const auto posted = d.to.host->engine().post_receive(
-          *d.to.qp, {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, false, world_.now());
+      const auto posted = far.queues.host->engine().post_receive(
+          *far.queues.qp, {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, false,
+          world_.now());
       if (!posted) break;
       d.receives.push_back(d.receive_next);
     }
     ++d.receive_next;
   }
+}
+
+void Workload::post_sends(std::size_t from) {
+  Direction& d = directions_[from];
+  const End& near = ends_[from];
+  const End& far = ends_[1 - from];
   while (d.posted < d.operations.size() && d.posted - d.completed < 24) {
     const Operation& op = d.operations[d.posted];
     const bool is_read = op.kind == Kind::Read;
@@ -120,39 +137,49 @@ void Workload::post(Direction& d) {
     driver::SendFlags flags = driver::SendFlag::Signaled;
     if (prng_.chance(1, 8)) flags |= driver::SendFlag::Fence;
     const auto posted =
-        d.from.host->engine().post_send(*d.from.qp,
-                                        {.wr_id = d.posted,
-                                         .opcode = opcode_of(static_cast<int>(op.kind)),
-                                         .flags = flags,
-                                         .sges = std::span(sges).first(pieces),
-                                         .immediate = op.immediate,
-                                         .remote_address = far.start.value + remote,
-                                         .rkey = far.key},
-                                        false, world_.now());
+        near.queues.host->engine().post_send(*near.queues.qp,
+                                             {.wr_id = d.posted,
+                                              .opcode = opcode_of(static_cast<int>(op.kind)),
+                                              .flags = flags,
+                                              .sges = std::span(sges).first(pieces),
+                                              .immediate = op.immediate,
+                                              .remote_address = far.start.value + remote,
+                                              .rkey = far.key},
+                                             false, world_.now());
     if (!posted) break;
     ++d.posted;
   }
 }
 
-void Workload::on_send_done(Direction& d, const driver::Completion& c) {
-  if (c.status != Status::Success)
-    return complain(fmt::format("operation {} failed with status {}, reason {}", c.wr_id,
-                                static_cast<int>(c.status), static_cast<int>(c.reason)));
+void Workload::on_send_done(std::size_t from, const driver::Completion& c) {
+  Direction& d = directions_[from];
   if (c.wr_id != d.completed)
     return complain(fmt::format("operation {} completed where {} was due", c.wr_id, d.completed));
+  const bool first_failure = d.completed == d.succeeded;
   ++d.completed;
+  if (c.status == Status::Success && first_failure) {
+    ++d.succeeded;
+    return;
+  }
+  const Status due = first_failure ? Status::RetriesExceeded : Status::Flushed;
+  if (!ends_[1 - from].lost || c.status != due)
+    complain(fmt::format("operation {} completed with status {}, reason {}", c.wr_id,
+                         static_cast<int>(c.status), static_cast<int>(c.reason)));
 }
 
-void Workload::on_receive_done(Direction& d, const driver::Completion& c) {
+void Workload::on_receive_done(std::size_t from, const driver::Completion& c) {
+  Direction& d = directions_[from];
   const std::size_t index = c.wr_id & ~kReceiveTag;
-  if (c.status != Status::Success)
-    return complain(
-        fmt::format("receive {} failed with status {}", index, static_cast<int>(c.status)));
   if (d.receives.empty() || d.receives.front() != index)
     return complain(fmt::format("receive {} completed out of turn", index));
   d.receives.pop_front();
   ++d.receives_done;
-  const Operation& op = d.operations[index];
+  if (c.status == Status::Flushed && ends_[from].lost) return;
+  if (c.status != Status::Success)
+    return complain(
+        fmt::format("receive {} failed with status {}", index, static_cast<int>(c.status)));
+  Operation& op = d.operations[index];
+  op.received = true;
   if (c.byte_count != op.bytes)
     complain(fmt::format("receive {}: {} bytes, expected {}", index, c.byte_count, op.bytes));
   const bool immediate = op.kind != Kind::Send;
@@ -160,47 +187,83 @@ void Workload::on_receive_done(Direction& d, const driver::Completion& c) {
     complain(fmt::format("receive {}: wrong immediate data", index));
 }
 
-void Workload::take_completions(Connection::End& end) {
+void Workload::take_completions(std::size_t end) {
   std::array<driver::Completion, 8> completions;
-  while (const std::size_t count = end.cq->poll(completions)) {
+  while (const std::size_t count = ends_[end].queues.cq->poll(completions)) {
     for (std::size_t i = 0; i < count; ++i) {
       const driver::Completion& c = completions[i];
       const bool is_receive = (c.wr_id & kReceiveTag) != 0;
-      Direction& d =
-          (end.host == directions_[0].from.host) != is_receive ? directions_[0] : directions_[1];
-      is_receive ? on_receive_done(d, c) : on_send_done(d, c);
+      is_receive ? on_receive_done(1 - end, c) : on_send_done(end, c);
     }
   }
 }
 
 void Workload::drive() {
-  for (Direction& d : directions_) {
-    post(d);
-    take_completions(d.from);
+  for (std::size_t end = 0; end < 2; ++end) {
+    if (!ends_[1 - end].lost) post_receives(end);
+    if (ends_[end].lost) continue;
+    post_sends(end);
+    take_completions(end);
   }
 }
 
 bool Workload::finished() const {
-  return !wrong_.empty() || std::ranges::all_of(directions_, [](const Direction& d) {
-    return d.completed == d.operations.size() && d.receives_done == d.receives_needed;
-  });
+  if (!wrong_.empty()) return true;
+  for (std::size_t end = 0; end < 2; ++end) {
+    const Direction& out = directions_[end];
+    const Direction& in = directions_[1 - end];
+    if (ends_[end].lost) continue;
+    if (out.completed != out.operations.size()) return false;
+    if (!ends_[1 - end].lost && in.receives_done != in.receives_needed) return false;
+  }
+  return true;
+}
+
+// What the operations of one end that have their target in `memory` came to. Each has placed all
+// its bytes, or, if its end or the other one died, a beginning; behind that one there is nothing.
+void Workload::apply(std::vector<std::byte>& expected, const std::vector<std::byte>& memory,
+                     std::size_t from, bool reads) {
+  const Direction& d = directions_[from];
+  const std::vector<std::byte>& sources = ends_[reads ? 1 - from : from].memory;
+  const bool whole = !ends_[0].lost && !ends_[1].lost;
+  bool ended = false;
+  for (std::size_t i = 0; i < d.operations.size(); ++i) {
+    const Operation& op = d.operations[i];
+    if ((op.kind == Kind::Read) != reads) continue;
+    const auto source = std::span(sources).subspan(op.source, op.bytes);
+    const auto is = std::span(memory).subspan(op.target, op.bytes);
+    const auto target = std::span(expected).subspan(op.target, op.bytes);
+    const auto placed =
+        static_cast<std::size_t>(std::ranges::mismatch(source, is).in1 - source.begin());
+    const bool due = whole || i < d.succeeded || op.received;
+    if (due && placed != op.bytes)
+      complain(fmt::format("operation {} is complete, but byte {} is not there", i, placed));
+    if (ended && !std::ranges::equal(is, target))
+      complain(fmt::format("operation {} came before one that was posted earlier", i));
+    ended = ended || placed != op.bytes;
+    std::ranges::copy(source.first(placed), target.begin());
+  }
 }
 
 std::string Workload::verdict() {
-  if (!wrong_.empty()) return wrong_;
-  for (Arena& arena : arenas_) {
-    const std::vector<std::byte> memory = arena.host->load(arena.start, arena.bytes);
-    const auto [is, should] = std::ranges::mismatch(memory, arena.model);
+  for (std::size_t end = 0; end < 2 && wrong_.empty(); ++end) {
+    if (ends_[end].lost) continue;
+    Host& host = *ends_[end].queues.host;
+    host.run(ends_[end].queues.program);
+    const std::vector<std::byte> memory = host.load(ends_[end].start, ends_[end].memory.size());
+    std::vector<std::byte> expected = ends_[end].memory;
+    apply(expected, memory, 1 - end, false);
+    apply(expected, memory, end, true);
+    const auto [is, should] = std::ranges::mismatch(memory, expected);
     if (is != memory.end()) complain(fmt::format("memory differs at byte {}", is - memory.begin()));
   }
   return wrong_;
 }
 
-void Workload::release() {
-  for (Arena& arena : arenas_) {
-    const auto removed = arena.host->engine().deregister_memory(arena.key, world_.now());
-    ASSERT(removed);
-  }
+void Workload::release(std::size_t end) {
+  const auto removed =
+      ends_[end].queues.host->engine().deregister_memory(ends_[end].key, world_.now());
+  ASSERT(removed);
 }
 
 }  // namespace softhca::sim

@@ -5,7 +5,11 @@
 // the order in which the network delivers, the outcome is known.
 //
 // Oracle  each work request completes exactly once, in the order posted, with success; receives
-//         likewise, with the right length and immediate data; memory equals the model
+//         likewise, with the right length and immediate data; memory equals the model.
+//         Where one end's program has died: what the other one posted completes exactly once and in
+//         order, first with success, then once with RetriesExceeded, then flushed; its memory has
+//         the operations in their order, all of the first ones, a beginning of the next, and
+//         nothing of the rest
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,20 +21,43 @@
 
 namespace softhca::sim {
 
+struct WorkloadSettings {
+  std::uint32_t operations = 40;  // in each direction
+  std::uint32_t longest_bytes = 24 * 1024;
+  std::uint64_t arena_bytes = std::uint64_t{3} << 20;  // of each end; fewer operations if too few
+  std::uint64_t page_bytes = kPage4K;  // of these, where the kernel has such frames; else 4 KiB
+};
+
 class Workload {
  public:
-  // Both directions of `connection` are used. REQUIRES: both outlive this.
+  // Both directions of `connection` are used; 0 is its end a, 1 its end b.
+  // REQUIRES: `world` outlives this, the connection as long as its programs live.
   Workload(World& world, const Connection& connection, std::uint64_t seed,
-           std::uint32_t operations);
+           const WorkloadSettings& settings = {});
 
   // Posts what fits and takes completions. Call after each step of the world.
   void drive();
+  // Has everything come that will, or is something wrong?
   bool finished() const;
+  // The program of this end has died: it posts and takes nothing any more.
+  void lose(std::size_t end) { ends_[end].lost = true; }
 
   // What is wrong so far; "" if nothing. After finished(): compares all memory.
   std::string verdict();
-  // Deregisters its memory.
-  void release();
+  // Deregisters the memory of an end. REQUIRES: it was not lost.
+  void release(std::size_t end);
+
+  bool is_lost(std::size_t end) const { return ends_[end].lost; }
+  const Connection::End& end(std::size_t end) const { return ends_[end].queues; }
+  // The registered memory of an end.
+  Range<VirtSpace> arena(std::size_t end) const {
+    return {ends_[end].start, ends_[end].memory.size()};
+  }
+  std::uint64_t page_bytes(std::size_t end) const { return ends_[end].page_bytes; }
+  // Of what the end posted, since its peer died.
+  std::size_t failed(std::size_t end) const {
+    return directions_[end].completed - directions_[end].succeeded;
+  }
 
  private:
   enum class Kind : std::uint8_t { Send, SendImm, Write, WriteImm, Read };
@@ -40,48 +67,48 @@ class Workload {
     std::uint64_t source{};  // offsets in the arena of the side that holds it
     std::uint64_t target{};
     std::uint32_t immediate{};
-    bool done{};
+    bool received = false;
   };
-  // One direction: `from` posts, `to` is the peer.
+  // What one end posts to the other.
   struct Direction {
-    Connection::End from;
-    Connection::End to;
     std::vector<Operation> operations;
     std::size_t posted = 0;
     std::size_t completed = 0;
+    std::size_t succeeded = 0;         // always the first ones
     std::deque<std::size_t> receives;  // operations whose receive is posted, in order
     std::size_t receive_next = 0;      // next operation that needs a receive
     std::size_t receives_done = 0;
     std::size_t receives_needed = 0;
   };
-  // The registered arena of one host, and what it must hold in the end.
-  struct Arena {
-    Host* host{};
+  struct End {
+    Connection::End queues;
     VirtAddr start;
-    std::uint64_t bytes{};
+    std::uint64_t page_bytes = kPage4K;
     wire::Key key;
-    std::vector<std::byte> model;
+    std::vector<std::byte> memory;  // what it holds when no operation has come to anything
     std::uint64_t used = 0;
+    bool lost = false;
   };
 
   static bool needs_receive(Kind kind) {
     return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm;
   }
-  void plan(Direction& direction, std::uint32_t operations);
-  std::uint64_t take(Arena& arena, std::uint32_t bytes);
-  void post(Direction& direction);
-  void take_completions(Connection::End& end);
-  void on_send_done(Direction& direction, const driver::Completion& completion);
-  void on_receive_done(Direction& direction, const driver::Completion& completion);
-  Arena& arena_of(const Connection::End& end) {
-    return end.host == arenas_[0].host ? arenas_[0] : arenas_[1];
-  }
+  void set_up(End& end, const WorkloadSettings& settings);
+  void plan(std::size_t from, const WorkloadSettings& settings);
+  static std::uint64_t take(End& end, std::uint32_t bytes);
+  void post_receives(std::size_t from);
+  void post_sends(std::size_t from);
+  void take_completions(std::size_t end);
+  void on_send_done(std::size_t from, const driver::Completion& completion);
+  void on_receive_done(std::size_t from, const driver::Completion& completion);
+  void apply(std::vector<std::byte>& expected, const std::vector<std::byte>& memory,
+             std::size_t from, bool reads);
   void complain(const std::string& what);
 
   World& world_;
   Prng prng_;
-  Arena arenas_[2];
-  Direction directions_[2];
+  End ends_[2];
+  Direction directions_[2];  // by the end that posts
   std::string wrong_;
 };
 

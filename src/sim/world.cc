@@ -12,7 +12,6 @@ using transport::QpState;
 
 namespace {
 
-constexpr std::size_t kJournalEvents = 1u << 16;
 constexpr int kTurnsAtMost = 10'000;  // at one instant; more is a loop that would never end
 
 wire::Gid gid_of_host(std::size_t i, bool ipv6) {
@@ -47,7 +46,7 @@ link::SimCosts cited_network_costs() {
 
 World::World(const WorldSettings& settings) {
   Prng prng(settings.seed);
-  if (settings.record) journal_ = std::make_unique<trace::Journal>(kJournalEvents);
+  if (settings.record) journal_ = std::make_unique<trace::Journal>(settings.journal_events);
   network_ = std::make_unique<link::SimNetwork>(prng.next(), settings.network);
   for (std::size_t i = 0; i < settings.hosts; ++i) {
     HostSettings host = settings.host;
@@ -150,9 +149,11 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   ASSERT(ok);
 }
 
-Connection::End make_end(Host& host, std::uint32_t pd, const ConnectionSettings& s,
-                         driver::EventSink* events, Time now) {
-  Connection::End end{.host = &host, .pd = pd, .cq = nullptr, .qp = nullptr};
+Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
+                         const ConnectionSettings& s, driver::EventSink* events, Time now) {
+  if (program != host::Pid{}) host.run(program);
+  Connection::End end{
+      .host = &host, .program = host.running(), .pd = pd, .cq = nullptr, .qp = nullptr};
   driver::Engine& engine = host.engine();
   if (pd == 0) {
     const auto fresh = engine.alloc_pd();
@@ -182,11 +183,20 @@ Connection::End make_end(Host& host, std::uint32_t pd, const ConnectionSettings&
 }  // namespace
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
-  Connection c{make_end(a, settings.pd_a, settings, settings.events_a, world.now()),
-               make_end(b, settings.pd_b, settings, settings.events_b, world.now())};
+  const ConnectionSettings& s = settings;
+  Connection c{make_end(a, s.program_a, s.pd_a, s, s.events_a, world.now()),
+               make_end(b, s.program_b, s.pd_b, s, s.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;
+}
+
+void disconnect(World& world, const Connection::End& end) {
+  driver::Engine& engine = end.host->engine();
+  const auto qp = engine.destroy_qp(*end.qp, world.now());
+  const auto cq = engine.destroy_cq(*end.cq, world.now());
+  const auto pd = engine.dealloc_pd(end.pd);
+  ASSERT(qp && cq && pd);
 }
 
 }  // namespace softhca::sim

@@ -21,6 +21,7 @@ struct WorldSettings {
   HostSettings host;    // number, seed and journal are set for each
   bool record = false;  // keep a journal
   bool ipv6 = false;
+  std::size_t journal_events = std::size_t{1} << 16;  // that are kept; all of them are hashed
 };
 
 // One simple machine: PCIe Gen3 x8 and 100 Gb/s Ethernet. The numbers are in sim/constants.h.
@@ -66,6 +67,7 @@ class World {
 struct Connection {
   struct End {
     Host* host{};
+    host::Pid program;
     std::uint32_t pd{};
     driver::CompletionQueue* cq{};
     driver::QueuePair* qp{};
@@ -91,9 +93,14 @@ struct ConnectionSettings {
   driver::EventSink* events_b = nullptr;
   std::uint32_t pd_a = 0;  // protection domains; 0: a new one
   std::uint32_t pd_b = 0;
+  host::Pid program_a;  // whose the ends are; none: the one that runs there
+  host::Pid program_b;
 };
 
+// The programs of the ends run from now on; of one host, that of `b`.
 // REQUIRES: both engines accept it.
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings = {});
+// Destroys the queues of one end, as a program that is done. REQUIRES: its regions are gone.
+void disconnect(World& world, const Connection::End& end);
 
 }  // namespace softhca::sim

@@ -71,6 +71,9 @@ class Responder {
   std::optional<ReceiveCompletion> poll_completion();
   // Once, when the connection fails.
   std::optional<ResponderFailure> poll_failure();
+  // The queue pair failed for another cause than this half: the receive that a message was filling
+  // is flushed, and nothing is executed any more.
+  void abandon();
   bool failed() const { return failed_; }
   bool has_replies() const { return !replies_.empty(); }
 

@@ -75,6 +75,21 @@ void Responder::fail(Fault fault, const trace::Reason& reason) {
   held_.reset();
 }
 
+void Responder::abandon() {
+  if (failed_) return;
+  failed_ = true;
+  if (message_.kind == Message::Kind::Send)
+    done_.push_back({.work = message_.slot.work,
+                     .status = Status::Flushed,
+                     .is_write = false,
+                     .with_immediate = false,
+                     .solicited = false,
+                     .immediate = 0,
+                     .bytes = 0,
+                     .reason = {.id = trace::ReasonId::Flushed}});
+  message_ = {};
+}
+
 // A SEND or WRITE that was executed is only acknowledged again. A READ is executed again if it
 // lies within one that was (C9-105; CASES C18), else it is dropped.
 void Responder::answer_duplicate(const Request& request) {

@@ -91,6 +91,21 @@ TEST(Responder, AnswersWithoutAReceiveThatItIsNotReadyEachTime) {  // C9-118
   EXPECT_FALSE(c.responder.failed());
 }
 
+TEST(Responder, FlushesTheReceiveThatAMessageWasFilling) {  // C29
+  ResponderTalk c;
+  c.memory.receives = 2;
+  c.send(Operation::SendFirst, 0, kResponderMtu);
+  c.responder.abandon();
+  c.responder.abandon();
+  const auto done = c.responder.poll_completion();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, Status::Flushed);
+  EXPECT_FALSE(c.responder.poll_completion());
+  EXPECT_FALSE(c.responder.poll_failure());
+  c.send(Operation::SendLast, 1, 1);
+  EXPECT_EQ(c.memory.placed.size(), 1u);
+}
+
 TEST(Responder, RefusesWhatDoesNotFollow) {  // table 39
   for (const Operation bad : {Operation::SendMiddle, Operation::SendLast, Operation::WriteLast}) {
     ResponderTalk c;

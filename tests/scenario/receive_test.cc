@@ -88,6 +88,35 @@ TEST(Receive, AReceiveThatIsTooSmallFailsBothSides) {
   EXPECT_TRUE(pair.is_filled(pair.b, 1500, kBufferBytes - 1500, std::byte{0x11}));
 }
 
+// C29: every receive completes once, also one that the first packet of a message has taken.
+TEST(Receive, AReceiveThatIsHalfFilledIsFlushedWhenItsQueuePairFails) {
+  ConnectionSettings settings;
+  settings.mtu = 1024;
+  WorldSettings world;
+  world.network.ps_per_byte = 80'000;
+  Pair pair(settings, world);
+  for (const std::uint64_t id : {7u, 8u}) {
+    std::array receive{pair.b.sge(0, 4096)};
+    pair.post_receive(pair.connection.b, id, receive);
+  }
+  std::array sges{pair.a.sge(0, 4096)};
+  pair.post(pair.connection.a, request(WorkOpcode::Send, sges, pair.b));
+  const auto& b = pair.world.host(1);
+  ASSERT_TRUE(pair.world.run_until([&] { return b.counter(trace::Counter::PacketsReceived) == 2; },
+                                   seconds(1)));
+  transport::QpAttributes error;
+  error.state = QpState::Error;
+  ASSERT_TRUE(pair.world.host(1).engine().modify_qp(
+      *pair.connection.b.qp, error, transport::QpAttribute::State, pair.world.now()));
+  pair.settle();
+  const auto done = pair.completions(pair.connection.b);
+  ASSERT_EQ(done.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(done[i].wr_id, 7 + i);
+    EXPECT_EQ(done[i].status, Status::Flushed);
+  }
+}
+
 // C15: rnr_retry counts; the first attempt is not a retry.
 TEST(Receive, WithoutAReceiveTheSenderGivesUpAfterItsRetries) {
   for (const std::uint8_t retries : {std::uint8_t{0}, std::uint8_t{3}}) {

@@ -1,108 +1,34 @@
-// Seeded worlds: two hosts, random operations, a network that loses, duplicates, reorders and
-// delays. Everything completes exactly once, and memory equals the model.
+// Seeded worlds: everything completes exactly once, and memory equals the model.
 //
-// SOFTHCA_SEEDS   how many seeds (default 1000)
-// SOFTHCA_SEED    only this one: what a failure prints
+// Which seeds: seeds.h. What happens: worlds.h.
+#include "worlds.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 
-#include "sim/workload.h"
+#include "seeds.h"
 
 namespace softhca::sim {
 namespace {
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
-
-struct Outcome {
-  std::string wrong;
-  std::uint64_t journal{};
-  std::uint64_t retransmits{};
-};
-
-// Everything about a world follows from its seed.
-Outcome run_world(std::uint64_t seed) {
-  Prng prng(seed);
-  WorldSettings settings;
-  settings.seed = prng.next();
-  settings.record = true;
-  settings.ipv6 = prng.chance(1, 4);
-  settings.host.scatter = prng.chance(3, 4);
-  if (prng.chance(1, 3)) settings.host = cited_host_costs();
-  settings.network =
-      prng.chance(1, 2) ? cited_network_costs() : link::SimCosts{.delay = microseconds(1)};
-  settings.network.corruption = static_cast<std::uint32_t>(prng.below(51));
-  settings.network.loss = static_cast<std::uint32_t>(prng.below(201 - settings.network.corruption));
-  settings.network.duplication = static_cast<std::uint32_t>(prng.below(201));
-  settings.network.reordering = static_cast<std::uint32_t>(prng.below(201));
-  settings.network.delay_spread = microseconds(static_cast<std::int64_t>(prng.below(20)));
-
-  World world(settings);
-  ConnectionSettings connection;
-  connection.mtu = 256u << prng.below(5);
-  connection.retry_count = 7;
-  connection.timeout = 9;  // 2.1 ms
-  connection.max_reads = static_cast<std::uint8_t>(1 + prng.below(8));
-  connection.psn_a = {static_cast<std::uint32_t>(prng.below(1u << 24))};
-  connection.psn_b = {static_cast<std::uint32_t>(0xff'ff00 + prng.below(256))};
-  const Connection pair = connect(world, world.host(0), world.host(1), connection);
-  Workload workload(world, pair, prng.next(), 40);
-
-  // Losses come in storms. A transport with at most seven retries is entitled to give up on a
-  // network that never lets it through (C9-139); between two storms it gets its chance.
-  const link::SimCosts storm = settings.network;
-  link::SimCosts calm = storm;
-  calm.loss = calm.duplication = calm.corruption = 0;
-  const auto done = [&] {
-    const bool raging = world.now().ps % milliseconds(5).ps < milliseconds(3).ps;
-    world.network().set_costs(raging ? storm : calm);
-    workload.drive();
-    return workload.finished();
-  };
-  Outcome outcome;
-  const bool all = world.run_until(done, seconds(2));
-  outcome.wrong = workload.verdict();
-  if (!outcome.wrong.empty() && std::getenv("SOFTHCA_SEED") != nullptr)
-    for (const trace::Event& event : world.journal()->events())
-      std::puts(trace::event_text(event).c_str());
-  if (outcome.wrong.empty() && !all) outcome.wrong = "not everything completed";
-  outcome.journal = world.journal_hash();
-  outcome.retransmits = world.host(0).counter(trace::Counter::Retransmits);
-
-  workload.release();
-  for (std::size_t i = 0; i < 2; ++i) {
-    Host& host = world.host(i);
-    if (host.pins().pages_held() != 0) outcome.wrong += " pins left";
-    const auto mapped = host.counter(trace::Counter::IommuLeavesMapped) -
-                        host.counter(trace::Counter::IommuLeavesUnmapped);
-    if (host.iommu().leaves() != mapped) outcome.wrong += " leaves miscounted";
-  }
-  return outcome;
-}
-
 TEST(Worlds, EveryOperationCompletesExactlyOnceAndMemoryEqualsTheModel) {
-  std::uint64_t first = number_from("SOFTHCA_SEED", 0);
-  const bool one = std::getenv("SOFTHCA_SEED") != nullptr;
-  const std::uint64_t count = one ? 1 : number_from("SOFTHCA_SEEDS", 1000);
+  const Seeds seeds = Seeds::wanted();
+  Replay replay("worlds_test");
   std::uint64_t retransmits = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const Outcome outcome = run_world(seed);
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    replay.begin(seed);
+    const WorldOutcome outcome = run_world(seed);
     retransmits += outcome.retransmits;
-    ASSERT_EQ(outcome.wrong, "") << "replay: SOFTHCA_SEED=" << seed
-                                 << " build/tests/sim/worlds_test";
+    ASSERT_EQ(outcome.wrong, "") << replay.line(seed);
   }
-  if (!one && count >= 100) {
+  if (seeds.many()) {
     EXPECT_GT(retransmits, 0u) << "the network did not lose anything";
   }
 }
 
 TEST(Worlds, SameSeedGivesTheSameJournal) {
-  const std::uint64_t count = std::min<std::uint64_t>(20, number_from("SOFTHCA_SEEDS", 1000) / 10);
+  const std::uint64_t count = std::min<std::uint64_t>(20, Seeds::wanted().count / 10);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     const std::uint64_t first = run_world(seed).journal;
     EXPECT_NE(first, 0u);
