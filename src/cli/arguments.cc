@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -97,44 +98,59 @@ void Grammar::add_journey() {
       "Nothing of this machine is used but its memory; the same options and the same\n"
       "seed tell the same story everywhere.");
   sim::JourneySettings& to = journey_values.settings;
-  const auto choice = [this](const char* name, auto& value, const char* word, const char* text,
+  const auto choice = [this](const char* name, auto& value, const char* words, const char* text,
                              auto names) {
-    journey->add_option(name, value, text)
-        ->option_text(word)
-        ->transform(CLI::CheckedTransformer(std::move(names)).description(""));
+    const auto set = [name, words, &value, names](const std::string& given) {
+      const auto found = names.find(given);
+      if (found == names.end())
+        throw CLI::ValidationError(name, std::string("must be one of ") + words);
+      value = found->second;
+    };
+    journey->add_option_function<std::string>(name, set, text)->option_text(words);
   };
-  const auto number = [this](const char* name, auto& value, const char* word, const char* text,
-                             std::uint64_t low, std::uint64_t high) {
-    journey->add_option(name, value, text)
+  const auto count = [this](const char* name, auto& value, const char* word, const char* text,
+                            std::uint64_t low, std::uint64_t high) {
+    return journey->add_option(name, value, text)
         ->option_text(word)
-        ->transform(CLI::AsSizeValue(false).description(""))
         ->check(CLI::Range(low, high).description(""));
+  };
+  const auto number = [&](const char* name, auto& value, const char* text, std::uint64_t low,
+                          std::uint64_t high) {
+    count(name, value, "N", text, low, high)->transform(CLI::AsSizeValue(false).description(""));
   };
   using sim::IommuChoice;
   using sim::Operation;
-  choice("--op", to.operation, "write|read|send", "What the client asks for",
+  choice("--op", to.operation, "write|read|send", "What the client asks for; else write",
          std::map<std::string, Operation>{
              {"write", Operation::Write}, {"read", Operation::Read}, {"send", Operation::Send}});
-  number("--bytes", to.bytes, "N", "How many: 1 to 1g; k, m and g are powers of 1024", 1,
+  number("--bytes", to.bytes, "How many: 1 to 1g; k, m, g are powers of 1024; else 10000", 1,
          sim::kLongestJourney);
-  number("--offset", to.offset, "N", "Where in its first page the buffer begins: 0 to 4095", 0,
+  number("--offset", to.offset, "Where in its first page the buffer begins; else 100", 0,
          kPage4K - 1);
-  choice("--pages", to.page_bytes, "4k|2m|1g", "The size of a page of memory",
+  choice("--pages", to.page_bytes, "4k|2m|1g", "The size of a page of memory; else 4k",
          std::map<std::string, std::uint64_t>{{"4k", kPage4K}, {"2m", kPage2M}, {"1g", kPage1G}});
-  choice("--iommu", to.iommu, "on|deferred|passthrough|off", "What stands before memory",
+  choice("--iommu", to.iommu, "on|deferred|passthrough|off", "What stands before memory; else on",
          std::map<std::string, IommuChoice>{{"on", IommuChoice::On},
                                             {"deferred", IommuChoice::Deferred},
                                             {"passthrough", IommuChoice::PassThrough},
                                             {"off", IommuChoice::Off}});
-  number("--fragmentation", to.fragmentation, "PERCENT", "How scattered free memory is", 0, 100);
-  choice("--memory", to.gpu, "host|gpu", "Where the server's buffer lies",
+  count("--fragmentation", to.fragmentation, "PERCENT", "How scattered free memory is; else 60", 0,
+        100);
+  choice("--memory", to.gpu, "host|gpu", "Where the server's buffer lies; else host",
          std::map<std::string, bool>{{"host", false}, {"gpu", true}});
   choice("--acs", to.acs_redirect, "on|off", "With --memory gpu: its switch sends all requests up",
          std::map<std::string, bool>{{"on", true}, {"off", false}});
-  number("--hosts", to.hosts, "N", "How many servers there are: 2 to 8", 2, 8);
+  count("--hosts", to.hosts, "N", "How many servers there are: 2 to 8; else 2", 2, 8);
   journey->add_flag("--sockets", to.sockets, "Send the same bytes by sockets too, and compare");
   journey->add_flag("--compare", compares, "1,000 transfers by RDMA and by sockets");
-  journey->add_option("--seed", to.seed, "Another number tells another run")->option_text("N");
+  const auto set_seed = [&to](const std::string& given) {
+    const char* const end = given.data() + given.size();
+    const auto [stop, error] = std::from_chars(given.data(), end, to.seed);
+    if (error != std::errc() || stop != end)
+      throw CLI::ValidationError("--seed", "must be a number from 0 to 2^64 - 1");
+  };
+  journey->add_option_function<std::string>("--seed", set_seed, "Another number tells another run")
+      ->option_text("N");
   journey->add_flag("--steps", journey_values.steps, "Every step in full");
   journey->add_option("--wrong", to.wrong, "Break something: list names what")->option_text("WHAT");
 }

@@ -7,6 +7,10 @@
 namespace softhca::cli {
 
 int command_journey(const JourneyArguments& arguments, Terminal& terminal) {
+  if (arguments.list_wrong && arguments.json) {
+    terminal.out << wrongs_json();
+    return 0;
+  }
   if (arguments.list_wrong) {
     Table table({{"--wrong"}, {"What is broken"}});
     for (const sim::Wrong& wrong : sim::wrongs())

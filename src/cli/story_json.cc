@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/story_text.h"
+#include "sim/wrong.h"
 
 namespace softhca::cli {
 namespace {
@@ -40,6 +41,13 @@ Json way_json(const sim::WaySummary& way) {
 }
 
 }  // namespace
+
+std::string wrongs_json() {
+  Json json = Json::array();
+  for (const sim::Wrong& wrong : sim::wrongs())
+    json.push_back({{"name", wrong.name}, {"text", wrong.text}});
+  return json.dump(2) + "\n";
+}
 
 std::string story_json(const sim::Story& story) {
   Json json = {{"headline", story.headline}, {"setting", story.setting}};

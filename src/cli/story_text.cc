@@ -102,7 +102,12 @@ std::string ledger_table(const sim::Story& story, bool all, const Look& look) {
     }
     table.add_row(std::move(cells));
   }
-  return table.text(look);
+  std::string out = table.text(look);
+  if (story.has_sockets)
+    out += wrapped("Of sockets only the payload is counted, not descriptors, nor TCP's answers.",
+                   look.columns, kTextIndent) +
+           "\n";
+  return out;
 }
 
 std::string microseconds_text(Duration time) {
@@ -111,7 +116,7 @@ std::string microseconds_text(Duration time) {
 
 std::string ways_table(const sim::Story& story, const Look& look) {
   using Align = Table::Align;
-  Table table({{fmt::format("{} transfers each", grouped(story.ways.front().transfers))},
+  Table table({{fmt::format("{} each, caches warm", grouped(story.ways.front().transfers))},
                {"RDMA", Align::Right},
                {"sockets", Align::Right}},
               kTextIndent);
@@ -125,7 +130,7 @@ std::string ways_table(const sim::Story& story, const Look& look) {
   row("latency, mean", [](const auto& w) { return microseconds_text(w.latency_mean); });
   row("latency, median", [](const auto& w) { return microseconds_text(w.latency_p50); });
   row("latency, 99 of 100", [](const auto& w) { return microseconds_text(w.latency_p99); });
-  row("that by the median", [](const auto& w) {
+  row("99 of 100, by the median", [](const auto& w) {
     const auto p50 = static_cast<double>(w.latency_p50.ps);
     return fmt::format("{:.2f}", p50 == 0 ? 0 : static_cast<double>(w.latency_p99.ps) / p50);
   });
@@ -174,8 +179,12 @@ std::string story_text(const sim::Story& story, bool all, const Look& look) {
                      kTextIndent) +
              "\n";
   }
-  if (!all) out += "\nMore: --steps (all there is to see), --sockets (beside it), --wrong list\n";
-  return out;
+  if (!all && story.views.empty())
+    out += "
+        More : --steps(all there is to see),
+        --sockets(beside it),
+        --wrong list ";
+        return out;
 }
 
 }  // namespace softhca::cli

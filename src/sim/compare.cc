@@ -90,7 +90,7 @@ void add_sockets(std::vector<LedgerRow>& ledger, const SocketResult& result) {
   fill("bytes read by DMA", &SocketSide::dma_read_bytes);
   fill("bytes written by DMA", &SocketSide::dma_write_bytes);
   for (LedgerRow& row : ledger)
-    if (row.name == "packets on PCIe")
+    if (row.name == "PCIe packets")
       for (std::size_t i = 0; i < 2; ++i) {
         const SocketSide& side = i == 0 ? result.client : result.server;
         row.sockets[i] = side.tlp_reads + side.tlp_completions + side.tlp_writes;
@@ -100,12 +100,12 @@ void add_sockets(std::vector<LedgerRow>& ledger, const SocketResult& result) {
   fill("PCIe: writes", &SocketSide::tlp_writes);
   fill("IOTLB hits", &SocketSide::iotlb_hits);
   fill("IOTLB misses", &SocketSide::iotlb_misses);
-  fill("packets on Ethernet, sent", &SocketSide::packets);
+  fill("Ethernet packets sent", &SocketSide::packets);
   const auto ns = [](Duration time) { return static_cast<std::uint64_t>(time.nanoseconds()); };
   for (LedgerRow& row : ledger) {
     if (row.name == "CPU at work")
       row.sockets = {ns(result.client.cpu_busy), ns(result.server.cpu_busy)};
-    if (row.name == "time until it is done") row.sockets = {0, ns(result.took)};
+    if (row.name == "time until it is done") row.sockets = {ns(result.took), 0};
   }
 }
 

@@ -18,23 +18,27 @@ constexpr std::array<std::string_view, 3> kOperations = {"RDMA WRITE", "RDMA REA
 
 std::vector<std::string> setting_of(const Transfer& transfer) {
   std::vector<std::string> lines;
+  const bool is_send = transfer.request.operation == Operation::Send;
   const auto asked = [&](trace::Counter counter) {
     return transfer.counted(transfer.client, counter) + transfer.counted(transfer.server, counter);
   };
   lines.push_back(fmt::format(
-      "Done in {}. Asked: the client's program, once. Not asked: either kernel, {}. On the way: {},"
-      " {}, {}.",
+      "Done in {}. At work: {}. Not at work: {}. On the way: {}, {}, {} (acknowledgements "
+      "included).",
       trace::time_text(transfer.took()),
-      transfer.request.operation == Operation::Send ? "or a CPU to copy"
-                                                    : "the server's program, or a CPU to copy",
+      is_send ? "both programs, once each" : "the client's program, once",
+      is_send ? "either kernel, or a CPU that copies"
+              : "the server's program, either kernel, or a CPU that copies",
       trace::counted(asked(trace::Counter::KeyChecks), "key check"),
       trace::counted(asked(trace::Counter::IotlbHits) + asked(trace::Counter::IotlbMisses),
                      "IOMMU translation"),
       trace::counted(asked(trace::Counter::PacketsSent), "packet")));
+  if (transfer.request.operation == Operation::Read)
+    lines.push_back(
+        "Told from the client down and up again; the bytes themselves go from step 14 to step 10.");
   const std::size_t others = transfer.world().host_count() - 2;
   lines.push_back(fmt::format(
-      "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8 (63 Gb/s), 100 Gb/s"
-      " Ethernet.{}",
+      "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8, 100 Gb/s Ethernet.{}",
       trace::bytes_text(transfer.client.host->ram().size()),
       others == 0
           ? ""
@@ -82,6 +86,8 @@ std::vector<Step> steps_of(const Transfer& transfer) {
 
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
   if (!settings.wrong.empty()) return tell_wrong(settings);
+  if (settings.gpu && (settings.sockets || settings.compare != 0))
+    return std::string("sockets are told of memory of the host; leave --memory out");
   if (!settings.acs_redirect && !settings.gpu)
     return std::string("--acs is about NIC and GPU; add --memory gpu");
   Transfer transfer(settings);

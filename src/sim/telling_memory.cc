@@ -30,8 +30,8 @@ Step step_of(const Transfer& transfer, const TransferEnd& end, std::string title
   step.title = std::move(title);
   step.is_brief = is_again(transfer, end);
   step.host = step.is_brief ? "server" : "client";
-  step.phase =
-      step.is_brief ? "Long before, the server had done the same" : "Once, before any transfer";
+  step.phase = step.is_brief ? "Long before, the server had done the same (last first)"
+                             : "Once, before any transfer";
   return step;
 }
 
@@ -90,9 +90,10 @@ Step tell_application(const Transfer& transfer, const TransferEnd& end) {
   switch (s.operation) {
     case Operation::Write:
       step.told = fmt::format(
-          "{} into the memory of a program on another machine, which need not do anything for that"
+          "{} to go into the memory of a program on another machine, which need not do anything "
+          "for that"
           " (RDMA WRITE).",
-          counted(s.bytes, "byte", "belongs", "belong"));
+          counted(s.bytes, "byte", "is", "are"));
       break;
     case Operation::Read:
       step.told = fmt::format(
@@ -211,9 +212,10 @@ Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
   const std::string pieces =
       spans.size() == 1 ? "one piece of RAM" : grouped(spans.size()) + " pieces of RAM";
   step.told =
-      again ? fmt::format("{}, the first at {}", pieces, hex(spans[0].start.value))
-            : fmt::format("{} in a row for the program {} {}{}:", counted(pages, "page"),
-                          pages == 1 ? "is" : "are", pieces, spans.size() == 1 ? "" : ", anywhere");
+      again
+          ? fmt::format("{}, the first at {}", pieces, hex(spans[0].start.value))
+          : fmt::format("{} of the program, one after the other, {} {}{}:", counted(pages, "page"),
+                        pages == 1 ? "is" : "are", pieces, spans.size() == 1 ? "" : ", anywhere");
   const host::Kernel& kernel = end.host->kernel();
   const std::size_t shown = again ? 0 : kPagesShown;
   VirtAddr page = align_down(end.start, kPage4K);
@@ -268,9 +270,12 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
                                   hex(end.key.value), rights);
   } else {
     step.told =
-        "One call into the kernel (ibv_reg_mr). It pins the frames (next step), maps them for the"
-        " device (the one after), enters the buffer in the NIC's table, and gives the program a"
-        " key:";
+        end.host->dma().translates()
+            ? "One call into the kernel (ibv_reg_mr). It pins the frames (next step), maps them for"
+              " the device (the one after), enters the buffer in the NIC's table, and gives the"
+              " program a key:"
+            : "One call into the kernel (ibv_reg_mr). It pins the frames (next step), enters the"
+              " buffer in the NIC's table, and gives the program a key:";
     step.facts = {
         {"key " + hex(end.key.value),
          fmt::format("{} from {}, {}", counted(record.bytes, "byte"), hex(record.start), rights)},
@@ -292,8 +297,10 @@ Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
   if (end.host->is_on_gpu(end.start)) {
     step.told = "the GPU's driver keeps the buffer where it is";
   } else if (is_again(transfer, end)) {
-    step.told = fmt::format("{} frames of 4 KiB; migrating the first: {}", grouped(pins.sums[1]),
-                            move_text(end.attempts.migrate));
+    step.told = end.attempts.migrate == host::MoveAnswer::Done
+                    ? "not as far as the kernel knows; migrating the first frame: done"
+                    : fmt::format("{} of 4 KiB; migrating the first: {}",
+                                  counted(pins.sums[1], "frame"), move_text(end.attempts.migrate));
   } else {
     step.told = fmt::format(
         "The device will look for the frames where they are now, so they must stay: {}."

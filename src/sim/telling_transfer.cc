@@ -85,7 +85,8 @@ void tell_mapping(const TransferEnd& end, Step& step) {
       " them to the frames. What is not in it, the device cannot reach.";
   if (mode == host::IommuMode::TranslateDeferred)
     step.told +=
-        " What is taken out of it, the device may reach for 10 ms more (deferred invalidation).";
+        " What is taken out of it, the device may reach for up to 10 ms more (deferred "
+        "invalidation).";
   for (std::size_t i = 0; i < std::min(maps.first.size(), kShown); ++i)
     step.facts.push_back(
         {i == 0 ? "bus address" : "",
@@ -100,7 +101,8 @@ void tell_translations(const Transfer& transfer, const TransferEnd& end, Step& s
   const auto hits = transfer.counted(end, Counter::IotlbHits);
   const auto misses = transfer.counted(end, Counter::IotlbMisses);
   const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
-  if (peer.count != 0 && hits + misses == 0)
+  const bool is_direct = peer.count != 0 && peer.first[0].fields[3] == 0;
+  if (is_direct && end.host->dma().translates())
     step.told =
         "It is not asked: NIC and GPU are behind one switch, which knows where the GPU's memory is"
         " and hands the requests over by itself.";
@@ -152,7 +154,7 @@ void tell_request(const Transfer& transfer, const TransferEnd& end, Step& step) 
   step.told =
       "The program writes a request into a ring in its own memory, and one store to a register of"
       " the NIC rings the doorbell; no kernel is asked. The NIC fetches the request and checks the"
-      " client's key:";
+      " client's own key for each piece that it moves:";
   const PhysAddr doorbell =
       advance(end.host->nic_bar().start,
               nic::doorbell_offset(nic::Doorbell::Send, end.connection->qp->qpn().value));
@@ -177,7 +179,7 @@ void tell_answer(const Transfer& transfer, const TransferEnd& end, Step& step) {
   else
     step.told = fmt::format(
         "It looks up the remote key, and whether every byte asked for lies in that region ({}: the"
-        " request, then what comes). Only then memory is touched. The server's program and kernel"
+        " request, then each packet). Only then memory is touched. The server's program and kernel"
         " notice nothing.",
         counted(checks, "check"));
 }
@@ -216,18 +218,21 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
   const auto reads = transfer.counted(end, Counter::TlpMemoryReads);
   const auto completions = transfer.counted(end, Counter::TlpCompletions);
   const auto writes = transfer.counted(end, Counter::TlpMemoryWrites);
+  const auto fetches = transfer.heard().count(end.number(), EventKind::WqeFetch);
+  const auto cqes = transfer.heard().count(end.number(), EventKind::Cqe);
   if (&end == &transfer.source())
     step.told = fmt::format(
-        "The NIC is a bus master and asks memory by itself: {} up, and {} back with the bytes. No"
+        "The NIC is a bus master and asks memory by itself: {} up, and {} back with the bytes{}. No"
         " processor touches them.",
         counted(reads, "read request", "goes", "go"),
-        counted(completions, "answer", "comes", "come"));
+        counted(completions, "answer", "comes", "come"),
+        fetches == 0 ? "" : " (and with the request)");
   else
     step.told = fmt::format(
-        "{}, {} the bytes to memory: at most 256 each, never across 4 KiB, and none is answered.",
+        "{}, {} the bytes{} to memory: at most 256 each, never across 4 KiB, and none is answered.",
         &end == &transfer.server ? "When the NIC has allowed it (next step)"
                                  : "When the answer is here (next step)",
-        counted(writes, "write", "carries", "carry"));
+        counted(writes, "write", "carries", "carry"), cqes == 0 ? "" : " and the completion");
   if (const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
       peer.count != 0)
     step.told += peer.first[0].fields[3] != 0
@@ -273,7 +278,7 @@ Step tell_ethernet(const Transfer& transfer, const TransferEnd& end) {
   if (sends && packets.count > shown_at_most && !step.facts.empty())
     step.facts.back().value += fmt::format(", and {} more", grouped(packets.count - shown_at_most));
   step.details.push_back(fmt::format(
-      "{} behind the UDP headers, {} sent again",
+      "{} behind the Ethernet headers, {} sent again",
       counted(
           transfer.counted(end, sends ? Counter::PacketBytesSent : Counter::PacketBytesReceived),
           "byte"),
@@ -298,7 +303,8 @@ std::string milestones(const Transfer& transfer) {
 }  // namespace
 
 Step tell_arrival(const Transfer& transfer) {
-  Step step = transfer_step(transfer, transfer.server, "Application");
+  const bool read = transfer.request.operation == Operation::Read;
+  Step step = transfer_step(transfer, read ? transfer.client : transfer.server, "Application");
   step.phase = "The end";
   const auto& completion = transfer.completion();
   if (!completion) {
@@ -355,7 +361,7 @@ std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
       {"bytes copied by a CPU", {Counter::CpuCopyBytes, kNone, kNone}, false},
       {"bytes read by DMA", {Counter::DmaReadBytes, kNone, kNone}, false},
       {"bytes written by DMA", {Counter::DmaWriteBytes, kNone, kNone}, false},
-      {"packets on PCIe",
+      {"PCIe packets",
        {Counter::TlpMemoryReads, Counter::TlpCompletions, Counter::TlpMemoryWrites},
        false},
       {"PCIe: read requests", {Counter::TlpMemoryReads, kNone, kNone}, true},
@@ -363,7 +369,7 @@ std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
       {"PCIe: writes", {Counter::TlpMemoryWrites, kNone, kNone}, true},
       {"IOTLB hits", {Counter::IotlbHits, kNone, kNone}, false},
       {"IOTLB misses", {Counter::IotlbMisses, kNone, kNone}, false},
-      {"packets on Ethernet, sent", {Counter::PacketsSent, kNone, kNone}, false},
+      {"Ethernet packets sent", {Counter::PacketsSent, kNone, kNone}, false},
       {"interrupts", {Counter::Interrupts, kNone, kNone}, false},
   }};
   const auto sum = [&](const TransferEnd& end, const Row& row) {
@@ -387,11 +393,14 @@ std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
                           sum(transfer.server, row), row.is_detail));
   // While the transfer lasts a program of RDMA calls no kernel; it looks at its queue.
   rows.insert(rows.begin() + 1, row_of("system calls", "count", 0, 0));
-  const auto ns = [](Duration time) { return static_cast<std::uint64_t>(time.nanoseconds()); };
+  const auto ns = [](Duration time) {
+    return static_cast<std::uint64_t>((time + picoseconds(500)).nanoseconds());
+  };
   const Duration work = cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
   const bool both = transfer.request.operation == Operation::Send;
+  const Duration waiting = std::max(Duration{}, transfer.took() - work);
   rows.push_back(row_of("CPU at work", "ns", ns(work), both ? ns(work) : 0));
-  rows.push_back(row_of("CPU waiting in a loop", "ns", ns(transfer.took()), 0));
+  rows.push_back(row_of("CPU waiting in a loop", "ns", ns(waiting), both ? ns(waiting) : 0));
   rows.push_back(row_of("time until it is done", "ns", ns(transfer.took()), 0));
   return rows;
 }

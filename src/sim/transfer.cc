@@ -297,11 +297,9 @@ void Transfer::clear_target() {
 }
 
 Duration Transfer::cpu_busy(Duration latency) const {
-  Duration busy =
-      cost_of(Constant::PostRequest) + std::max(latency, cost_of(Constant::PollCompletion));
-  if (request.operation == Operation::Send)
-    busy = busy + cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
-  return busy;
+  const Duration busy =
+      std::max(latency, cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion));
+  return request.operation == Operation::Send ? busy * 2 : busy;
 }
 
 const TransferEnd& Transfer::source() const {

@@ -91,7 +91,8 @@ class Transfer {
   const Heard& heard() const { return heard_; }  // from the posting on, both hosts
   Time posted_at() const { return posted_at_; }
   Duration took() const { return took_; }
-  // Of both hosts' processors for one transfer that takes so long. The client polls meanwhile.
+  // Of both hosts' processors for one transfer that takes so long. Who waits for a completion
+  // polls.
   Duration cpu_busy(Duration latency) const;
   // The bytes that should have moved are where they should be; nothing else of the buffers changed.
   bool moved_all() const;

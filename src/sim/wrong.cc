@@ -47,7 +47,7 @@ std::vector<Step> steps_until(const Transfer& t, Reach reach) {
   }
   const TransferEnd& where = reach == Reach::ServerNic ? t.server : t.client;
   steps.push_back(tell_registration(t, where));
-  steps.push_back(tell_pins(t, where));
+  if (!where.bus_pages.empty()) steps.push_back(tell_pins(t, where));
   if (reach == Reach::ServerNic) {
     steps.push_back(tell_nic(t, t.client));
     steps.push_back(tell_ethernet(t, t.client));
@@ -84,7 +84,7 @@ View view_of_server(const Transfer& t) {
   else if (has_all)
     view.sees = "the bytes";
   else if (t.is_untouched())
-    view.sees = "its buffer as it was: nothing has arrived";
+    view.sees = "its buffer as it left it: nothing has arrived";
   else
     view.sees = "a buffer that is partly overwritten";
   return view;
@@ -169,7 +169,9 @@ Result<Story, std::string> tell_wrong(const JourneySettings& settings) {
   if (wrong == nullptr)
     return fmt::format("nothing that can go wrong is called {}; see --wrong list", settings.wrong);
   if (const std::string why = what_does_not_fit(settings, *wrong); !why.empty()) return why;
-  Transfer transfer(settings, wrong->tweak);
+  JourneySettings played = settings;
+  played.bytes = std::min(settings.bytes, wrong->most_bytes);
+  Transfer transfer(played, wrong->tweak);
   Account account;
   wrong->play(transfer, account);
 

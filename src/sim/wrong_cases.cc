@@ -53,9 +53,12 @@ void play_past_the_end(Transfer& t, Account& account) {
   const VirtAddr last = advance(t.server.start, t.settings().bytes);
   account.told = fmt::format(
       "The request begins one byte too far, so its last byte, at {}, is one behind the region."
-      " The page goes on there, and the IOMMU would let the device write it: only the NIC, which"
-      " knows regions to the byte, can refuse.",
-      hex(last.value));
+      " {}",
+      hex(last.value),
+      offset_in(last, kPage4K) == 0
+          ? "The next page begins there, which the IOMMU would not allow either."
+          : "The page goes on there, and the IOMMU would let the device write it: only the NIC,"
+            " which knows regions to the byte, can refuse.");
   account.facts = {
       {"region", fmt::format("{} bytes from {}", trace::grouped(t.settings().bytes),
                              hex(t.server.start.value))},
@@ -83,8 +86,8 @@ void play_wrong_key(Transfer& t, Account& account) {
   t.request.rkey.value ^= 1;
   t.post_and_finish();
   account.told =
-      "One bit of the key is wrong. The entry that it names exists, but the low byte, which changes"
-      " with each registration, does not fit: as with a key of a region that is gone.";
+      "One bit of the key is wrong. The entry that it names exists, but the low byte, which tells"
+      " one use of the entry from the next, does not fit: as with a key of a region that is gone.";
   account.facts = {{"the right key", hex(t.server.key.value)},
                    {"the key sent", hex(t.request.rkey.value)}};
 }
@@ -98,7 +101,8 @@ void play_other_domain(Transfer& t, Account& account) {
   t.request.rkey = t.server.key;
   t.post_and_finish();
   account.told =
-      "The region is registered, with all rights, but in another protection domain than the queue"
+      "The region is registered, with the right to write, but in another protection domain than "
+      "the queue"
       " pair over which the request comes.";
   account.facts = {
       {"domains", fmt::format("region {}, queue pair {}", *other, t.server.connection->pd)}};
@@ -144,11 +148,12 @@ void play_migrated(Transfer& t, Account& account) {
   const std::byte now = *host.ram().cpu_address(advance(old, offset_in(t.server.start, kPage4K)));
   account.told = fmt::format(
       "The buffer was mapped for the device but not pinned, and the kernel moved its first page."
-      " The device still has the old frame: the bytes went there, no one refused, and the program"
-      " does not see them. {}",
-      now == kFill ? "The frame is still as its new owner left it."
-                   : "Its new owner's bytes are"
-                     " overwritten.");
+      " The device still has the old frame: the bytes of that page went there, no one refused, and"
+      " the program does not see them. {}",
+      host.kernel().frames().owner_of(old).pid != other
+          ? "Whoever gets that frame next loses it to the device."
+      : now == kFill ? "The frame is still as its new owner left it."
+                     : "Its new owner's bytes are overwritten.");
   account.facts = {{"old frame", fmt::format("{}, now of {}", hex(old.value), owner)},
                    {"new frame", hex(moved.first[0].fields[2])}};
   account.server_kernel = fmt::format("moved the page from {} to {}, and thinks all is well",
@@ -236,7 +241,8 @@ void one_page_may_be_locked(HostSettings& host) { host.memlock_limit = kPage4K; 
 void play_memlock(Transfer& t, Account& account) {
   t.prepare();
   account.told =
-      "Each user may pin only so much memory (ulimit -l), and this buffer is more. The registration"
+      "Each process may pin only so much memory (ulimit -l), and this buffer is more. The "
+      "registration"
       " fails (ENOMEM), and nothing else happens.";
   account.facts = {
       {"limit", trace::bytes_text(kPage4K)},
@@ -290,8 +296,9 @@ void play_stale_iotlb(Transfer& t, Account& account) {
       t.heard().count(t.server.number(), trace::EventKind::StaleTranslation);
   account.told = fmt::format(
       "The buffer was deregistered and its memory given back; the kernel took the mapping out of"
-      " the IOMMU's table, but put off telling the IOTLB (deferred mode: for 10 ms, or 256 such). A"
-      " NIC that went on using the old bus address was let through {} times. {}",
+      " the IOMMU's table, but put off telling the IOTLB (deferred mode: up to 10 ms, or 256"
+      " unmappings). A faulty NIC, which kept the key and the old bus address, was let through {} "
+      "times. {}",
       stale, now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
   account.facts = {{"frame", fmt::format("{}, now of {}", hex(frame.value), owner)},
                    {"open since", trace::time_text(t.world().now() - unmapped)}};
@@ -341,7 +348,6 @@ void play_nowhere(Transfer& t, Account& account) {
     tables.translations[record.first_page] = kNowhere;
   else
     record.bus = kNowhere + offset_in(t.server.start, kPage4K);
-  t.request.bytes = std::min<std::uint64_t>(t.request.bytes, 64);
   t.post_and_finish();
   const auto faults_of = [&] { return t.server.host->iommu().faults().records(); };
   ASSERT(!faults_of().empty());
@@ -404,7 +410,7 @@ const WrongCase kCases[] = {
      play_migrated,
      {Status::Success, kNoReason, kNoReason, VtdReason::None},
      "Pin what a device may reach; a driver's bug, since registration does that."},
-    {{"reused", "Memory was given back and reused under a live registration (orphan frames)."},
+    {{"reused", "Memory was freed and mapped anew, but not deregistered (orphan frames)."},
      Reach::ServerNic,
      nullptr,
      play_reused,
@@ -437,7 +443,9 @@ const WrongCase kCases[] = {
      play_stale_iotlb,
      {Status::Success, kNoReason, kNoReason, VtdReason::None},
      "Strict invalidation (iommu.strict=1) closes the window; a sound NIC does not use an address "
-     "after its region is gone."},
+     "after its region is gone.",
+     64,
+     std::uint64_t{512} << 10},
     {{"wild-address", "The NIC uses a wrong address, and there is no IOMMU."},
      Reach::ServerNic,
      without_iommu,
@@ -457,7 +465,9 @@ const WrongCase kCases[] = {
      play_nowhere,
      {Status::RemoteOperation, ReasonId::RemoteOperational, ReasonId::IommuNotMapped,
       VtdReason::NoWrite},
-     "A bug of the driver or the NIC; the records name the device and the page."},
+     "A bug of the driver or the NIC; the records name the device and the page.",
+     64,
+     64},
 };
 
 }  // namespace

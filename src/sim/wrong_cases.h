@@ -39,8 +39,9 @@ struct WrongCase {
   Transfer::Tweak tweak{};  // of the machines; null: none
   void (*play)(Transfer&, Account&){};
   Outcome outcome;
-  std::string_view remedy;         // what a person should change
-  std::uint64_t least_bytes = 64;  // below them it does not happen
+  std::string_view remedy;                // what a person should change
+  std::uint64_t least_bytes = 64;         // below them it does not happen
+  std::uint64_t most_bytes = UINT64_MAX;  // of more, so many are transferred
 };
 
 std::span<const WrongCase> wrong_cases();

@@ -93,7 +93,7 @@ TEST_F(Datagram, IsAnsweredByWhatCameInFrontOfIt) {
     ibv_ah* const to_b = a.address_of(index);
     if (to_b == nullptr) continue;
     ++families;
-    for (const unsigned char fill : {0x60, 0xff}) {
+    for (const auto fill : {static_cast<unsigned char>(0x60), static_cast<unsigned char>(0xff)}) {
       std::fill(b.buffer.begin(), b.buffer.end(), fill);
       std::fill_n(a.buffer.begin(), 4096, static_cast<unsigned char>(index + 1));
       b.receive(5);

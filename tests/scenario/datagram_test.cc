@@ -24,7 +24,7 @@ struct DatagramPair {
   }
 
   Connection::End make_end(const Connection::End& like) {
-    Connection::End end{.host = like.host, .pd = like.pd};
+    Connection::End end = like;
     driver::Engine& engine = end.host->engine();
     const auto cq = engine.create_cq(64, nullptr, pair.world.now());
     EXPECT_TRUE(cq);
@@ -239,7 +239,9 @@ TEST(Datagram, ReachesItselfAndSeveralPeers) {
   WorldSettings settings;
   settings.hosts = 3;
   DatagramPair t(settings);
-  Connection::End third{.host = &t.pair.world.host(2)};
+  Connection::End third;
+  third.host = &t.pair.world.host(2);
+  third.program = third.host->running();
   const auto pd = third.host->engine().alloc_pd();
   ASSERT_TRUE(pd);
   third.pd = *pd;

@@ -100,12 +100,12 @@ TEST(Journey, TheSizeDecidesOverPagesPacketsAndTlps) {
   settings.bytes = 4096;
   settings.offset = 0;
   const Story small = told(settings);
-  EXPECT_EQ(row(small, "packets on Ethernet, sent", 0), 1u);
+  EXPECT_EQ(row(small, "Ethernet packets sent", 0), 1u);
   EXPECT_EQ(row(small, "bytes written by DMA", 1), 4096u);
   EXPECT_TRUE(says(step_of(small, "Allocate memory", "client"), "1 page of 4 KiB"));
   settings.bytes = 40'960;
   const Story large = told(settings);
-  EXPECT_EQ(row(large, "packets on Ethernet, sent", 0), 10u);
+  EXPECT_EQ(row(large, "Ethernet packets sent", 0), 10u);
   EXPECT_EQ(row(large, "bytes written by DMA", 1), 40'960u);
   EXPECT_EQ(row(large, "PCIe: writes", 1), 10 * row(small, "PCIe: writes", 1));
   EXPECT_TRUE(says(step_of(large, "Allocate memory", "client"), "10 pages of 4 KiB"));
@@ -171,6 +171,9 @@ TEST(Journey, GpuMemoryIsReachedThroughTheRootComplexOrPastIt) {
   const Story direct = told(settings);
   EXPECT_TRUE(says(step_of(direct, "PCIe", "server"), "straight to the GPU"));
   EXPECT_TRUE(says(step_of(direct, "IOMMU", "server"), "is not asked"));
+  settings.acs_redirect = true;
+  settings.iommu = IommuChoice::Off;
+  EXPECT_TRUE(says(step_of(told(settings), "IOMMU", "server"), "There is none"));
   EXPECT_LT(direct.took, redirected.took);
 }
 
@@ -310,6 +313,9 @@ TEST(Wrong, WhatDoesNotFitIsSaidInOneLine) {
   }
   settings = {};
   settings.acs_redirect = false;
+  EXPECT_FALSE(tell_journey(settings));
+  settings.gpu = true;
+  settings.sockets = true;
   EXPECT_FALSE(tell_journey(settings));
 }
 

@@ -292,7 +292,7 @@ void Machines::close_device(Program& program) {
 // Both ends of a connection that has done its work close it; the memory stays theirs.
 void Machines::retire(Line& line) {
   line.open = false;
-  if (const std::string wrong = line.work->verdict(); !wrong.empty()) complain(wrong);
+  if (const std::string wrong = line.work->verdict(); wrong_.empty()) wrong_ = wrong;
   for (const std::size_t end : {0u, 1u}) {
     sights_.failed += line.work->failed(end);
     if (line.work->is_lost(end)) continue;
