@@ -180,11 +180,8 @@ std::string story_text(const sim::Story& story, bool all, const Look& look) {
              "\n";
   }
   if (!all && story.views.empty())
-    out += "
-        More : --steps(all there is to see),
-        --sockets(beside it),
-        --wrong list ";
-        return out;
+    out += "\nMore: --steps (all there is to see), --sockets (beside it), --wrong list\n";
+  return out;
 }
 
 }  // namespace softhca::cli

@@ -32,6 +32,7 @@ struct HostSettings {
   bool copy_pinned_at_fork = true;
   bool kernel_knows_pins = true;  // false: a driver that maps what it did not pin
   std::uint64_t gpu_bytes = 0;    // of a GPU beside the NIC, behind one switch; 0: there is none
+  bool structure_caches = false;  // the IOMMU remembers where its tables lie
   bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
   trace::Journal* journal = nullptr;
 };

@@ -306,8 +306,9 @@ Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
         "The device will look for the frames where they are now, so they must stay: {}."
         " The kernel has tried with the first of them:",
         counted(pins.sums[1], "frame", "is pinned", "are pinned"));
-    step.facts = {{"migrate", move_text(end.attempts.migrate)},
-                  {"swap out", move_text(end.attempts.swap_out)}};
+    step.facts = {
+        {"attempts", fmt::format("migrate: {}; swap out: {}", move_text(end.attempts.migrate),
+                                 move_text(end.attempts.swap_out))}};
   }
   step.details.push_back(fmt::format("compacting memory: {} moved, {} kept for a pin",
                                      counted(end.attempts.compaction.moved, "frame"),

@@ -160,9 +160,9 @@ void tell_request(const Transfer& transfer, const TransferEnd& end, Step& step) 
               nic::doorbell_offset(nic::Doorbell::Send, end.connection->qp->qpn().value));
   step.facts.push_back({"doorbell", hex(doorbell.value) + ", in the NIC's window (BAR 0)"});
   if (!fetches.first.empty())
-    step.facts.push_back(
-        {"request", fmt::format("{} bytes at bus address {}", fetches.first[0].fields[3],
-                                hex(fetches.first[0].fields[2]))});
+    step.details.push_back(fmt::format("request of {} bytes at bus address {}",
+                                       fetches.first[0].fields[3],
+                                       hex(fetches.first[0].fields[2])));
   if (transfer.request.operation != Operation::Send)
     step.facts.push_back({"asks for", fmt::format("{} at the server, with remote key {}",
                                                   hex(transfer.request.remote_address),

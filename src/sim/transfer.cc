@@ -37,6 +37,7 @@ WorldSettings world_for(const JourneySettings& s, Transfer::Tweak tweak) {
   // Frames of 1 GiB are set aside when a machine starts; later there are none.
   world.host.fragmentation = s.page_bytes == kPage1G ? 0 : s.fragmentation;
   world.host.scatter = false;
+  world.host.structure_caches = true;
   if (s.gpu) world.host.gpu_bytes = s.offset + s.bytes + kPage4K;
   world.host.acs_redirect = s.acs_redirect;
   switch (s.iommu) {
