@@ -24,7 +24,7 @@ namespace softhca::sim {
 struct WorkloadSettings {
   std::uint32_t operations = 40;  // in each direction
   std::uint32_t longest_bytes = 24 * 1024;
-  std::uint64_t arena_bytes = std::uint64_t{3} << 20;  // of each end; fewer operations if too few
+  std::uint64_t arena_bytes = std::uint64_t{5} << 18;  // of each end; fewer operations if too few
   std::uint64_t page_bytes = kPage4K;  // of these, where the kernel has such frames; else 4 KiB
 };
 
