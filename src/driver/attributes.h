@@ -85,6 +85,14 @@ enum class SendFlag : std::uint8_t {
 };  // ibv_send_flags
 using SendFlags = Flags<SendFlag>;
 
+// Where a datagram goes: an address handle, and the queue pair there.
+struct DatagramTarget {
+  transport::AddressVector address;
+  std::uint32_t pd{};  // of the address handle
+  wire::Qpn qpn;
+  std::uint32_t qkey{};
+};
+
 struct SendRequest {
   std::uint64_t wr_id{};
   transport::WorkOpcode opcode{};
@@ -95,6 +103,7 @@ struct SendRequest {
   wire::Key rkey;
   std::uint64_t swap_or_add{};  // atomics; numbers of this host, as memory holds them
   std::uint64_t compare{};
+  DatagramTarget target{};  // datagrams
 };
 
 struct ReceiveRequest {
@@ -122,7 +131,9 @@ struct Completion {
   trace::ReasonId reason{};  // the program sees it as vendor_err
   wire::Qpn qpn;
   std::uint32_t byte_count{};
-  std::uint32_t immediate{};  // host order of the 32 bits on the wire
+  std::uint32_t immediate{};      // host order of the 32 bits on the wire
+  bool with_network_header = {};  // of 40 bytes, in front of the message
+  wire::Qpn source_qpn = {};      // of a datagram
 };
 
 // As ibv_event_type.

@@ -38,6 +38,9 @@ Completion completion_of(const Cqe& cqe) {
   out.with_immediate = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Immediate)) != 0;
   out.byte_count = cqe.byte_count;
   out.immediate = cqe.immediate;
+  out.with_network_header =
+      (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::NetworkHeader)) != 0;
+  out.source_qpn = {cqe.source_qpn};
   return out;
 }
 

@@ -75,9 +75,13 @@ class Engine {
   transport::QpAttributes query_qp(const QueuePair& qp) const;
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
 
+  // Whether packets can be addressed so.
+  // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers
+  trace::Reason check_address(const transport::AddressVector& address) const;
+
   // Posts one work request and rings the doorbell when `more` is false.
   // FAILS WITH QueueFull, QpNotReady, TooManySges, InlineTooLong, MessageTooLong,
-  // OpcodeNotSupported
+  // OpcodeNotSupported; datagrams also with what check_address and the path to a peer say
   Result<void, trace::Reason> post_send(QueuePair& qp, const SendRequest& request, bool more,
                                         Time now);
   Result<void, trace::Reason> post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
@@ -114,6 +118,10 @@ class Engine {
   void set_reason_listener(ReasonListener listener);
 
  private:
+  trace::Reason open_addresses(const QueuePair& qp) const;
+  Result<std::size_t, trace::Reason> store_address(const QueuePair& qp, const DatagramTarget& to,
+                                                   Bytes slot) const;
+
   std::unique_ptr<EngineState> state_;
 };
 

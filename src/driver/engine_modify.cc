@@ -70,7 +70,10 @@ Reason check_ranges(const QpAttributes& a, transport::QpAttributeMask mask) {
   return {};
 }
 
-Reason check_address(const transport::AddressVector& address, std::span<const GidEntry> gids) {
+}  // namespace
+
+Reason Engine::check_address(const transport::AddressVector& address) const {
+  const auto& gids = state_->gids;
   if (!address.is_global) return {.id = ReasonId::NoGrh};
   const auto source = std::ranges::find(gids, address.source_gid_index, &GidEntry::index);
   if (source == gids.end())
@@ -81,7 +84,18 @@ Reason check_address(const transport::AddressVector& address, std::span<const Gi
   return {};
 }
 
-}  // namespace
+// Datagrams come to any address of the port. One that cannot be opened is told of and does without.
+Reason Engine::open_addresses(const QueuePair& qp) const {
+  const EngineState& s = *state_;
+  Reason first = s.port.down ? s.port.down : Reason{.id = ReasonId::GidIndexUnset};
+  bool any = false;
+  for (const GidEntry& entry : s.gids) {
+    const auto port = s.parts.open_path(entry.gid, qp.qpn());
+    if (!port && !any) first = port.error();
+    any |= static_cast<bool>(port);
+  }
+  return any ? Reason{} : first;
+}
 
 Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted,
                                        transport::QpAttributeMask mask, Time now) {
@@ -100,18 +114,22 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
 
   wire::Datagram path;
   if (mask.has(QpAttribute::AddressVector)) {
-    if (const Reason bad = check_address(next.address, s.gids)) return refuse(bad);
+    if (const Reason bad = check_address(next.address)) return refuse(bad);
     if (next.path_mtu_bytes > s.port.active_mtu)
       return refuse(
           {.id = ReasonId::MtuTooLarge, .length = next.path_mtu_bytes, .high = s.port.active_mtu});
     path.source = std::ranges::find(s.gids, next.address.source_gid_index, &GidEntry::index)->gid;
     path.destination = next.address.destination;
-    path.hop_limit = next.address.hop_limit == 0 ? 64 : next.address.hop_limit;
+    path.hop_limit = hop_limit_of(next.address);
     path.traffic_class = next.address.traffic_class;
     path.flow_label = next.address.flow_label;
     const auto port = s.parts.open_path(path.source, qp.qpn());
     if (!port) return refuse(port.error());
     path.source_port = *port;
+  }
+  if (qp.type() == transport::QpType::Ud && from == QpState::Init && to == QpState::Rtr) {
+    next.path_mtu_bytes = s.port.active_mtu;  // C10-93: of the port
+    if (const Reason bad = open_addresses(qp)) return refuse(bad);
   }
   if (to == QpState::Reset) {
     next = {};

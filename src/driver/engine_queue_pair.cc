@@ -36,6 +36,11 @@ Reason check_capacity(const QueueCapacity& c) {
   return {};
 }
 
+// What stands between a send request and its segments.
+constexpr std::uint32_t address_bytes(transport::QpType type) {
+  return type == transport::QpType::Ud ? sizeof(nic::AddressSegment) : 0;
+}
+
 // What the request would be as a whole.
 std::uint64_t total_bytes(std::span<const Sge> sges) {
   std::uint64_t sum = 0;
@@ -57,13 +62,39 @@ std::uint32_t done_of(const std::uint32_t& cell) {
       .load(std::memory_order_acquire);
 }
 
+bool is_offered(transport::QpType type, WorkOpcode opcode) {
+  if (type == transport::QpType::Ud)
+    return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
+  return opcode <= WorkOpcode::FetchAdd;
+}
+
+// What is refused before anything is written: `bytes` are those of all segments.
+Reason check_send(const QueuePair& qp, const SendRequest& request, std::uint64_t bytes) {
+  const QueueCapacity& capacity = qp.capacity();
+  const QpState state = qp.state();
+  const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
+    return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
+  };
+  if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr)
+    return refuse(ReasonId::QpNotReady);
+  if (!is_offered(qp.type(), request.opcode)) return refuse(ReasonId::OpcodeNotSupported);
+  if (request.sges.size() > capacity.send_sges)
+    return refuse(ReasonId::TooManySges, request.sges.size(), capacity.send_sges);
+  if (bytes > nic::kMaxMessageBytes)
+    return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
+  if (request.flags.has(SendFlag::Inline) &&
+      (bytes > capacity.inline_bytes || transport::brings_bytes(request.opcode)))
+    return refuse(ReasonId::InlineTooLong, bytes, capacity.inline_bytes);
+  return {};
+}
+
 }  // namespace
 
 QpState QueuePair::state() const { return static_cast<QpState>(done_of(record_->state)); }
 
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (spec.type != transport::QpType::Rc)
+  if (spec.type != transport::QpType::Rc && spec.type != transport::QpType::Ud)
     return Reason{.id = ReasonId::OpcodeNotSupported,
                   .object = static_cast<std::uint32_t>(spec.type)};
   if (const Reason bad = check_capacity(spec.capacity)) return bad;
@@ -76,7 +107,7 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
   std::unique_ptr<QueuePair> qp(new QueuePair);
   qp->send_.slots = granted.send_requests;
   qp->send_.stride =
-      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) +
+      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) + address_bytes(spec.type) +
                    std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
                             granted.inline_bytes),
                64);
@@ -133,24 +164,12 @@ transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
 
 Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
                                        Time now) {
-  const QpState state = qp.state();
-  const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
-    return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
-  };
-  if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr)
-    return refuse(ReasonId::QpNotReady);
-  if (request.opcode > WorkOpcode::FetchAdd) return refuse(ReasonId::OpcodeNotSupported);
-  if (request.sges.size() > qp.capacity_.send_sges)
-    return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.send_sges);
   const std::uint64_t bytes = total_bytes(request.sges);
-  if (bytes > nic::kMaxMessageBytes)
-    return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
+  if (const Reason bad = check_send(qp, request, bytes)) return bad;
   const bool is_inline = request.flags.has(SendFlag::Inline);
-  if (is_inline && (bytes > qp.capacity_.inline_bytes || transport::brings_bytes(request.opcode)))
-    return refuse(ReasonId::InlineTooLong, bytes, qp.capacity_.inline_bytes);
   QueuePair::Ring& ring = qp.send_;
   if (ring.posted - done_of(qp.record_->send_done) >= ring.slots)
-    return refuse(ReasonId::QueueFull, 0, ring.slots);
+    return Reason{.id = ReasonId::QueueFull, .object = qp.qpn().value, .high = ring.slots};
 
   nic::SendWqe wqe;
   wqe.cookie = request.wr_id;
@@ -164,6 +183,11 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   wqe.flags = wqe_flags(request, qp.signal_all_);
   const Bytes slot = ring.slot(ring.posted);
   std::size_t at = sizeof wqe;
+  if (qp.type_ == transport::QpType::Ud) {
+    const auto stored = store_address(qp, request.target, slot.subspan(at));
+    if (!stored) return stored.error();
+    at += *stored;
+  }
   if (is_inline) {
     wqe.inline_bytes = static_cast<std::uint32_t>(bytes);
     for (const Sge& s : request.sges) {
@@ -185,6 +209,30 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   ++ring.posted;
   if (!more) ring_send_doorbell(qp, now);
   return {};
+}
+
+// The kernel's part of an address handle: where packets to it leave from.
+Result<std::size_t, Reason> Engine::store_address(const QueuePair& qp, const DatagramTarget& to,
+                                                  Bytes slot) const {
+  const EngineState& s = *state_;
+  const transport::AddressVector& address = to.address;
+  if (const Reason bad = check_address(address)) return bad;
+  const wire::Gid source =
+      std::ranges::find(s.gids, address.source_gid_index, &GidEntry::index)->gid;
+  const auto port = s.parts.open_path(source, qp.qpn());
+  if (!port) return port.error();
+  nic::AddressSegment segment;
+  std::ranges::copy(source.bytes, segment.source);
+  std::ranges::copy(address.destination.bytes, segment.destination);
+  segment.qpn = to.qpn.value;
+  segment.qkey = to.qkey;
+  segment.flow_label = address.flow_label;
+  segment.pd = to.pd;
+  segment.source_port = *port;
+  segment.hop_limit = hop_limit_of(address);
+  segment.traffic_class = address.traffic_class;
+  store_le(slot, 0, segment);
+  return sizeof segment;
 }
 
 Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,

@@ -13,6 +13,11 @@ namespace softhca::driver {
 
 inline constexpr std::uint32_t kEventSlots = 16384;  // more than queues can have events pending
 
+// 0 is what programs leave there that do not care.
+constexpr std::uint8_t hop_limit_of(const transport::AddressVector& address) {
+  return address.hop_limit == 0 ? std::uint8_t{64} : address.hop_limit;
+}
+
 struct EngineState {
   explicit EngineState(const EngineParts& p);
 

@@ -98,6 +98,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
         qp.to_rts(attributes);
       else
         qp.update(attributes), qp.set_state(to);
+      if (from == QpState::Sqe) slot->failure_told = false;
       break;
     case QpState::Error:
       qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
@@ -164,13 +165,18 @@ void Device::after_work(Slot& slot, Time now) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed =
           status != Status::Success && status != Status::Flushed && qp.state() != QpState::Error;
+      const bool only_sends =
+          qp.is_for_datagrams() && pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
       // Told first: that the completion cannot be written either would be a consequence.
       if (failed) on_failure(slot, qp.last_reason(), now);
       if (qp.ready_at() > now)
         defer({qp.ready_at(), *pending});
       else
         write_cqe(*pending, now);
-      if (failed && qp.state() != QpState::Error)
+      if (!failed || qp.state() == QpState::Error) continue;
+      if (only_sends)  // IBTA 10.3.1.6
+        qp.enter_send_error(now);
+      else
         qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
     }
   };

@@ -10,7 +10,8 @@
 // Spec        IBTA vol. 1, chapters 9-11; annex A17 (RoCEv2)
 // Threads     owned by one caller at a time; no locks
 // Invariants  (1) nothing that the device emits is visible before the memory accesses it depends on
-//             (2) a packet reaches a queue pair only from its peer's address, with a right ICRC
+//             (2) a packet reaches a queue pair only with a right ICRC, and from its peer's
+//                 address; a datagram from anywhere, with the Q_Key
 // See also    ARCHITECTURE.md, "The life of one RDMA WRITE"
 #pragma once
 #include <array>
@@ -100,6 +101,7 @@ class Device {
   struct Arrived {
     wire::Packet packet;
     Slot* slot{};
+    const link::Frame* frame{};  // in received_
   };
   // A frame that is built and not yet taken by the link.
   struct Built {
@@ -133,8 +135,9 @@ class Device {
   bool examine(const link::Frame& frame, Arrived& into, Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
+  void deliver_datagram(const Arrived& arrived, Time now);
   void drop(wire::Qpn qpn, const wire::Headers& headers, trace::Counter counter, Time now);
-  bool is_from_peer(const QueuePair& qp, const link::Frame& frame) const;
+  static bool is_from_peer(const QueuePair& qp, const link::Frame& frame);
   bool run_timers(Time now);
   bool transmit(Time now, Turn first = Turn::Responses);
   bool build_frame(Slot& slot, Time now, Turn first);

@@ -47,6 +47,7 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
   for (std::size_t i = 1; i < run.size(); ++i) ahead[i - 1] = run[i].packet.payload;
   Slot& slot = *run.front().slot;
   QueuePair& qp = *slot.qp;
+  if (qp.is_for_datagrams()) return deliver_datagram(run.front(), now);
   for (std::size_t i = 0; i < run.size(); ++i) {
     const wire::Packet& packet = run[i].packet;
     const wire::Bth& bth = packet.headers.bth;
@@ -62,6 +63,31 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
   qp.end_run();
 }
 
+// C9-101: what cannot be received is dropped, and nobody but the counters hears of it.
+void Device::deliver_datagram(const Arrived& arrived, Time now) {
+  Slot& slot = *arrived.slot;
+  const wire::Packet& packet = arrived.packet;
+  const wire::Bth& bth = packet.headers.bth;
+  const auto refuse = [&](Counter counter) { drop(bth.dest_qpn, packet.headers, counter, now); };
+  if (slot.qp->state() == QpState::Error)  // since one of those before it
+    return refuse(Counter::PacketsDropped);
+  using Arrival = transport::Datagrams::Arrival;
+  switch (slot.qp->on_datagram(packet, arrived.frame->datagram, now)) {
+    case Arrival::Received:
+    case Arrival::Failed:
+      tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
+                   packet.payload.size());
+      return after_work(slot, now);
+    case Arrival::WrongQkey:
+      return refuse(Counter::QkeyMismatches);
+    case Arrival::Malformed:
+      return refuse(Counter::PacketsMalformed);
+    case Arrival::NoReceive:
+    case Arrival::ReceiveTooSmall:
+      return refuse(Counter::DatagramsDropped);
+  }
+}
+
 void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, Time now) {
   tracer_.count(counter);
   tracer_.emit(EventKind::PacketDropped, now, qpn.value, headers.bth.opcode, headers.bth.psn.value,
@@ -69,7 +95,9 @@ void Device::drop(wire::Qpn qpn, const wire::Headers& headers, Counter counter, 
 }
 
 // C9-39 ff. for RoCEv2: the addresses are those of the connection, and the P_Key is the default.
-bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) const {
+// Datagrams come from anybody.
+bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) {
+  if (qp.is_for_datagrams()) return true;
   return frame.datagram.source == qp.path().destination &&
          frame.datagram.destination == qp.path().source;
 }
@@ -102,13 +130,13 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
       return refuse(packet, Counter::IcrcErrors);
   }
   const QueuePair& qp = *slot->qp;
-  const bool connected =
-      qp.state() == QpState::Rtr || qp.state() == QpState::Rts || qp.state() == QpState::Sqd;
+  const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
+                        qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
+  const auto service = qp.is_for_datagrams() ? wire::Service::Ud : wire::Service::Rc;
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!connected || packet.info->service != wire::Service::Rc || !key_fits ||
-      !is_from_peer(qp, frame))
+  if (!receives || packet.info->service != service || !key_fits || !is_from_peer(qp, frame))
     return refuse(packet, Counter::PacketsDropped);
-  into = {packet, slot};
+  into = {packet, slot, &frame};
   return true;
 }
 
@@ -160,7 +188,12 @@ bool Device::transmit(Time now, Turn first) {
 bool Device::build_frame(Slot& slot, Time now, Turn first) {
   QueuePair& qp = *slot.qp;
   const auto outgoing = qp.poll_packet(now, first);
-  if (!outgoing) return false;
+  if (!outgoing) {
+    if (!qp.has_datagram_completion()) return false;
+    after_work(slot, now);
+    return true;
+  }
+  const wire::Datagram& path = qp.path_of(*outgoing);
   const wire::Headers& headers = outgoing->emission.headers;
   const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes, kFrameBytes);
   const std::size_t header_bytes = wire::emit(headers, frame);
@@ -174,19 +207,21 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
   std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),
               headers.bth.pad, std::byte{0});
-  store_le(frame, covered, wire::icrc(qp.path(), frame.first(covered)));
+  store_le(frame, covered, wire::icrc(path, frame.first(covered)));
 
-  outbox_.push_back(
-      {frame_next_, covered + wire::kIcrcBytes, qp.path(), later(now, qp.ready_at())});
+  outbox_.push_back({frame_next_, covered + wire::kIcrcBytes, path, later(now, qp.ready_at())});
   frame_next_ = (frame_next_ + 1) % kFrames;
   tracer_.count(Counter::PacketsSent);
   tracer_.count(Counter::PacketBytesSent,
                 covered + wire::kIcrcBytes + wire::kUdpBytes +
-                    (qp.path().is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+                    (path.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
                headers.bth.psn.value, payload_bytes, outgoing->emission.again ? 2 : 1,
                headers.bth.dest_qpn.value);
-  count_transport(slot);
+  if (qp.is_for_datagrams())
+    after_work(slot, now);  // done with its packet
+  else
+    count_transport(slot);
   return true;
 }
 

@@ -49,6 +49,14 @@ QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer
     : context_(context), memory_(memory), tracer_(tracer), fetched_(kFetchedSlots) {}
 
 void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& path) {
+  state_ = QpState::Rtr;
+  if (is_for_datagrams()) {
+    datagrams_ = std::make_unique<transport::Datagrams>(
+        transport::Datagrams::Settings{
+            .qpn = context_.qpn, .qkey = a.qkey, .mtu = a.path_mtu_bytes},
+        *this);
+    return;
+  }
   path_ = path;
   responder_ = std::make_unique<transport::Responder>(
       transport::Responder::Settings{.dest_qpn = a.dest_qpn,
@@ -61,10 +69,15 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
                                      .may_atomic = (a.access_flags & 8) != 0,
                                      .max_message_bytes = kMaxMessageBytes},
       *this);
-  state_ = QpState::Rtr;
 }
 
 void QueuePair::to_rts(const transport::QpAttributes& a) {
+  state_ = QpState::Rts;
+  if (is_for_datagrams()) {
+    datagrams_->start(a.sq_psn);
+    datagrams_->set_qkey(a.qkey);
+    return;
+  }
   requester_ = std::make_unique<transport::Requester>(
       transport::Requester::Settings{.dest_qpn = a.dest_qpn,
                                      .initial_psn = a.sq_psn,
@@ -75,19 +88,25 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
                                      .max_reads = a.max_reads},
       *this);
   update(a);
-  state_ = QpState::Rts;
 }
 
 void QueuePair::update(const transport::QpAttributes& a) {
+  if (datagrams_) datagrams_->set_qkey(a.qkey);
   if (!responder_) return;
   responder_->set_min_rnr_timer(a.min_rnr_timer);
   responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0,
                          (a.access_flags & 8) != 0);
 }
 
+void QueuePair::set_state(QpState state) {
+  state_ = state;
+  if (datagrams_ && state == QpState::Rts) datagrams_->resume();
+}
+
 void QueuePair::to_reset() {
   requester_.reset();
   responder_.reset();
+  datagrams_.reset();
   send_posted_ = send_fetched_ = send_done_ = 0;
   receive_posted_ = receive_taken_ = receive_done_ = 0;
   flushed_.clear();
@@ -98,6 +117,10 @@ void QueuePair::enter_error(Status first, const Reason& reason, Time now) {
   state_ = QpState::Error;
   if (requester_) requester_->fail(first, reason);
   if (responder_) responder_->abandon();
+  if (datagrams_) {
+    datagrams_->fail_sends();
+    datagrams_->fail_receives();
+  }
   fetch_sends(now);
   flush_receives(now);
 }
@@ -118,7 +141,7 @@ void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
 
 // Takes as many send requests off the ring as the requester wants.
 void QueuePair::fetch_sends(Time now) {
-  if (!requester_) {
+  if (!requester_ && !datagrams_) {
     // In ERR without ever having been connected: everything is flushed as it lies.
     if (state_ != QpState::Error) return;
     requester_ =
@@ -132,19 +155,23 @@ void QueuePair::fetch_sends(Time now) {
                                                *this);
     requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
   }
-  while (send_fetched_ != send_posted_ && requester_->wants_work() &&
+  while (send_fetched_ != send_posted_ && wants_sends() &&
          send_fetched_ - send_done_ < kFetchedSlots) {
     const std::uint32_t index = send_fetched_++;
     Fetched& request = fetched(index);
     Reason reason;
     fetch_send(index, request, reason, now);
-    requester_->post(check_send(index, request, reason, now));
+    const transport::SendWork work = check_send(index, request, reason, now);
+    if (datagrams_)
+      datagrams_->post({work, {request.address.qpn & wire::kMask24}, request.address.qkey});
+    else
+      requester_->post(work);
   }
 }
 
 bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, Time now) {
   const QueuePlace& ring = context_.send;
-  std::array<std::byte, sizeof(SendWqe) + kMaxSges * sizeof(Segment)> slot;
+  std::array<std::byte, sizeof(SendWqe) + sizeof(AddressSegment) + kMaxSges * sizeof(Segment)> slot;
   static_assert(kMaxInlineBytes <= kMaxSges * sizeof(Segment));
   const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
   const Bytes bytes = Bytes(slot).first(ring.stride);
@@ -161,7 +188,11 @@ bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, T
   }
   into.wqe = load_le<SendWqe>(bytes);
   const SendWqe& wqe = into.wqe;
-  const ConstBytes behind = bytes.subspan(sizeof(SendWqe));
+  ConstBytes behind = bytes.subspan(sizeof(SendWqe));
+  if (is_for_datagrams()) {
+    take_address(into, behind);
+    behind = behind.subspan(sizeof(AddressSegment));
+  }
   const bool is_inline = (wqe.flags & static_cast<std::uint8_t>(WqeFlag::Inline)) != 0;
   const std::size_t needed = is_inline ? wqe.inline_bytes : wqe.segments * sizeof(Segment);
   if (wqe.index != index || wqe.segments > ring.max_segments || needed > behind.size()) {
@@ -198,6 +229,7 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
                            .reason = {}};
   if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::FetchAdd))
     reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
+  if (!reason && is_for_datagrams()) reason = check_address(request);
   const bool is_written = transport::brings_bytes(work.opcode);
   for (const Segment& s : request.segments) {
     work.bytes += s.bytes;
@@ -311,8 +343,8 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) 
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
-  if (!requester_ || state_ != QpState::Rts) return std::nullopt;
-  const auto emission = requester_->poll_packet(now);
+  if (state_ != QpState::Rts || (!requester_ && !datagrams_)) return std::nullopt;
+  const auto emission = datagrams_ ? datagrams_->poll_packet() : requester_->poll_packet(now);
   return emission ? std::optional(Outgoing{*emission, false}) : std::nullopt;
 }
 
@@ -365,7 +397,9 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
     } else {
       if (from.left != 0) stage(from, request.segments, now);
       if (!take_staged(from, to)) outcome = read_request(request.segments, from.offset, to, now);
-      if (!outcome)
+      if (!outcome && datagrams_)
+        datagrams_->on_payload_fault(local_status(outcome.reason), outcome.reason);
+      else if (!outcome)
         requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
     }
   }
@@ -385,31 +419,6 @@ Outcome QueuePair::read_request(const Segments& segments, std::uint64_t offset, 
                              .bytes = bytes},
                             context_.qpn, to.subspan(done, bytes), now);
       });
-}
-
-// One access for this packet and those that will follow it now. If it fails each makes its own.
-void QueuePair::stage(const PayloadRef& from, const Segments& segments, Time now) {
-  if (is_staged(from)) return;
-  const std::uint64_t wanted = from.bytes + std::min(from.left, (kStagedPackets - 1) * from.bytes);
-  const Bytes room =
-      memory_.staging().first(std::min<std::uint64_t>(wanted, memory_.staging().size()));
-  memory_.set_staged({});
-  const Outcome outcome = read_request(segments, from.offset, room, now);
-  note(outcome);
-  if (outcome) memory_.set_staged({context_.qpn, from.work, from.offset, room.size()});
-}
-
-bool QueuePair::is_staged(const PayloadRef& from) const {
-  const HostMemory::Staged& staged = memory_.staged();
-  return staged.bytes != 0 && staged.qpn == context_.qpn && staged.work == from.work &&
-         from.offset >= staged.offset && from.offset + from.bytes <= staged.offset + staged.bytes;
-}
-
-bool QueuePair::take_staged(const PayloadRef& from, Bytes to) const {
-  if (!is_staged(from)) return false;
-  std::memcpy(to.data(), memory_.staging().data() + (from.offset - memory_.staged().offset),
-              to.size());
-  return true;
 }
 
 Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
@@ -548,15 +557,14 @@ std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
       ++receive_done_;
       return receive_cqe(*done, now);
     }
+  if (const auto done = poll_datagram_receive(now)) return done;
   if (!flushed_.empty()) {
     const PendingCqe front = flushed_.front();
     flushed_.pop_front();
     ++receive_done_;
     return front;
   }
-  while (requester_) {
-    const auto done = requester_->poll_completion();
-    if (!done) break;
+  while (const auto done = poll_send_completion()) {
     send_done_ = done->work + 1;
     const PendingCqe pending = send_cqe(*done, now);
     fetch_sends(now);

@@ -19,6 +19,7 @@
 #include "nic/limits.h"
 #include "nic/ring_format.h"
 #include "transport/attributes.h"
+#include "transport/datagram.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
 #include "wire/datagram.h"
@@ -61,9 +62,11 @@ class QueuePair final : public transport::MemoryPort {
   void to_rts(const transport::QpAttributes& attributes);
   void update(const transport::QpAttributes& attributes);  // what may change while connected
   void to_reset();
-  void set_state(transport::QpState state) { state_ = state; }
+  void set_state(transport::QpState state);
   // Fails what is outstanding; later work is flushed.
   void enter_error(transport::Status first, const trace::Reason& reason, Time now);
+  // Datagrams: only the sending half has failed, until it is set to RTS again.
+  void enter_send_error(Time now);
 
   void on_send_doorbell(std::uint32_t producer, Time now);
   void on_receive_doorbell(std::uint32_t producer, Time now);
@@ -72,6 +75,9 @@ class QueuePair final : public transport::MemoryPort {
   // have followed, end_run() forgets about them.
   void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
   void end_run() { placed_ahead_ = 0; }
+  // The same for a queue pair of datagrams; from anybody.
+  transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
+                                            const wire::Datagram& datagram, Time now);
   void on_time(Time now);
 
   struct Outgoing {
@@ -83,6 +89,11 @@ class QueuePair final : public transport::MemoryPort {
   std::optional<Outgoing> poll_packet(Time now, Turn first);
   pcie::Outcome gather(const Outgoing& outgoing, Bytes to, Time now);
 
+  // The datagram that the packet just polled travels in.
+  const wire::Datagram& path_of(const Outgoing& outgoing) const;
+
+  // Of a datagram that could not leave: completions come without a packet.
+  bool has_datagram_completion() const { return datagrams_ && datagrams_->has_send_completion(); }
   std::optional<PendingCqe> poll_completion(Time now);
   std::optional<transport::ResponderFailure> poll_failure();
   Time next_deadline() const;
@@ -93,6 +104,7 @@ class QueuePair final : public transport::MemoryPort {
 
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
+  bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receive_done_; }
@@ -116,6 +128,8 @@ class QueuePair final : public transport::MemoryPort {
   // A send request as fetched: kept until it completes.
   struct Fetched {
     SendWqe wqe;
+    AddressSegment address;  // datagrams
+    wire::Datagram path;     // made of it
     Segments segments;
     std::vector<std::byte> inline_bytes;
   };
@@ -136,6 +150,13 @@ class QueuePair final : public transport::MemoryPort {
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
   trace::Reason check_atomic(const Fetched& request, std::uint64_t bytes) const;
+  // queue_pair_datagram.cc
+  bool wants_sends() const;
+  void take_address(Fetched& into, ConstBytes bytes) const;
+  trace::Reason check_address(const Fetched& request) const;
+  std::optional<PendingCqe> poll_datagram_receive(Time now);
+  std::optional<transport::SendCompletion> poll_send_completion();
+
   bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);
@@ -160,6 +181,7 @@ class QueuePair final : public transport::MemoryPort {
   wire::Datagram path_;
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
+  std::unique_ptr<transport::Datagrams> datagrams_;  // instead of both, from RTR on
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;

@@ -3,7 +3,8 @@
 // Little-endian records without pointers. The device reads a record once, by DMA, into a copy of
 // its own, and checks that copy: what the program does to its memory meanwhile does not matter.
 //
-//   send ring      slots of `stride` bytes: SendWqe, then Segments or inline bytes
+//   send ring      slots of `stride` bytes: SendWqe, for datagrams an AddressSegment, then Segments
+//                  or inline bytes
 //   receive ring   slots of `stride` bytes: ReceiveWqe, then Segments
 //   completion     Cqe slots, a power of two of them; `lap` tells a new one from an old one
 //   event          Eqe slots, likewise
@@ -41,6 +42,22 @@ struct SendWqe {
 };
 static_assert(sizeof(SendWqe) == 64 && std::has_unique_object_representations_v<SendWqe>);
 
+// Where a datagram goes, and from where: what the driver made of an address handle.
+struct AddressSegment {
+  std::uint8_t source[16]{};  // GIDs
+  std::uint8_t destination[16]{};
+  std::uint32_t qpn{};
+  std::uint32_t qkey{};
+  std::uint32_t flow_label{};
+  std::uint32_t pd{};  // of the address handle
+  std::uint16_t source_port{};
+  std::uint8_t hop_limit{};
+  std::uint8_t traffic_class{};
+  std::uint32_t reserved[3]{};
+};
+static_assert(sizeof(AddressSegment) == 64);
+static_assert(std::has_unique_object_representations_v<AddressSegment>);
+
 struct ReceiveWqe {
   std::uint64_t cookie{};
   std::uint32_t index{};
@@ -57,7 +74,7 @@ enum class CqeKind : std::uint8_t {
   Receive = 128,
   ReceiveWrite = 129
 };
-enum class CqeFlag : std::uint8_t { Immediate = 1, Solicited = 2 };
+enum class CqeFlag : std::uint8_t { Immediate = 1, Solicited = 2, NetworkHeader = 4 };
 
 struct Cqe {
   std::uint64_t cookie{};
@@ -71,7 +88,9 @@ struct Cqe {
   std::uint8_t flags{};    // CqeFlag
   std::uint8_t reserved[3]{};
   std::uint64_t time_ps{};
-  std::uint64_t reserved2[2]{};
+  std::uint64_t reserved2{};
+  std::uint32_t source_qpn{};  // of a datagram
+  std::uint32_t reserved3{};
   std::uint64_t lap{};  // 1 + position / slots: written last; 0 in a fresh ring
 };
 static_assert(sizeof(Cqe) == 64 && offsetof(Cqe, lap) == 56);

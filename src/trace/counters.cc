@@ -58,6 +58,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {StaleTranslations, "stale_translations",
      "accesses by a translation that is not valid any more"},
     {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
+    {QkeyMismatches, "qkey_mismatches", "datagrams dropped: not the Q_Key of the QP"},
+    {DatagramsDropped, "datagrams_dropped", "datagrams dropped: no receive, or one too small"},
 }};
 
 }  // namespace softhca::trace

@@ -68,6 +68,8 @@ enum class Counter : std::uint16_t {
   SendErrors,
   StaleTranslations,
   PeerAccesses,
+  QkeyMismatches,
+  DatagramsDropped,
   Count_,
 };
 

@@ -19,7 +19,7 @@ struct Transition {
 constexpr Mask operator+(QpAttribute a, QpAttribute b) { return Mask(a) | Mask(b); }
 constexpr Mask operator+(Mask a, QpAttribute b) { return a | Mask(b); }
 
-// ibv_modify_qp's tables, RC. State itself is in every mask.
+// ibv_modify_qp's tables, RC and UD. State itself is in every mask.
 constexpr std::array kTransitions = {
     Transition{QpType::Rc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::Rc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
@@ -46,6 +46,16 @@ constexpr std::array kTransitions = {
                {},
                AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
                    PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+
+    Transition{QpType::Ud, QpState::Reset, QpState::Init, PkeyIndex + Port + Qkey, {}},
+    Transition{QpType::Ud, QpState::Init, QpState::Init, {}, PkeyIndex + Port + Qkey},
+    Transition{QpType::Ud, QpState::Init, QpState::Rtr, {}, PkeyIndex + Qkey},
+    Transition{QpType::Ud, QpState::Rtr, QpState::Rts, Mask(SqPsn), CurrentState + Qkey},
+    Transition{QpType::Ud, QpState::Rts, QpState::Rts, {}, CurrentState + Qkey},
+    Transition{QpType::Ud, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::Ud, QpState::Sqd, QpState::Rts, {}, CurrentState + Qkey},
+    Transition{QpType::Ud, QpState::Sqd, QpState::Sqd, {}, PkeyIndex + Qkey},
+    Transition{QpType::Ud, QpState::Sqe, QpState::Rts, {}, CurrentState + Qkey},
 };
 
 }  // namespace

@@ -12,12 +12,16 @@ using trace::ReasonId;
 
 constexpr QpState kStates[] = {Reset, Init, Rtr, Rts, Sqd, Sqe, Error};
 
-// ibv_modify_qp(3), RC: what each transition requires, State itself left out.
-std::uint32_t required(QpState from, QpState to) {
+// ibv_modify_qp(3): what each transition requires, State itself left out.
+std::uint32_t required(QpType type, QpState from, QpState to) {
   using enum QpAttribute;
   const auto bits = [](auto... attribute) {
     return (static_cast<std::uint32_t>(attribute) | ... | 0u);
   };
+  if (type == QpType::Ud) {
+    if (from == Reset && to == Init) return bits(PkeyIndex, Port, Qkey);
+    return from == Rtr && to == Rts ? bits(SqPsn) : 0;
+  }
   if (from == Reset && to == Init) return bits(PkeyIndex, Port, AccessFlags);
   if (from == Init && to == Rtr)
     return bits(AddressVector, PathMtu, DestQpn, RqPsn, MaxDestReads, MinRnrTimer);
@@ -25,8 +29,9 @@ std::uint32_t required(QpState from, QpState to) {
   return 0;
 }
 
-bool is_allowed(QpState from, QpState to) {
+bool is_allowed(QpType type, QpState from, QpState to) {
   if (to == Reset || to == Error) return true;
+  if (type == QpType::Ud && from == Sqe && to == Rts) return true;
   const std::multimap<QpState, QpState> kAllowed = {{Reset, Init}, {Init, Init}, {Init, Rtr},
                                                     {Rtr, Rts},    {Rts, Rts},   {Rts, Sqd},
                                                     {Sqd, Rts},    {Sqd, Sqd}};
@@ -36,20 +41,33 @@ bool is_allowed(QpState from, QpState to) {
 
 // IBTA 10.3.1, all 49 pairs: with exactly what is required, and with one thing missing.
 TEST(QpState, AllowsExactlyTheTransitionsOfTheSpecification) {
-  for (const QpState from : kStates)
-    for (const QpState to : kStates) {
-      const std::uint32_t needed = required(from, to);
-      const auto mask = QpAttributeMask(QpAttribute::State) | QpAttributeMask::of_bits(needed);
-      const trace::Reason reason = check_transition(QpType::Rc, from, to, mask);
-      EXPECT_EQ(!reason, is_allowed(from, to)) << state_name(from) << " to " << state_name(to);
-      for (std::uint32_t bit = 1; bit != 0; bit <<= 1) {
-        if ((needed & bit) == 0) continue;
-        const trace::Reason missing =
-            check_transition(QpType::Rc, from, to, mask - QpAttributeMask::of_bits(bit));
-        EXPECT_EQ(missing.id, ReasonId::AttributeMissing);
-        EXPECT_EQ(missing.object, bit);
+  for (const QpType type : {QpType::Rc, QpType::Ud})
+    for (const QpState from : kStates)
+      for (const QpState to : kStates) {
+        const std::uint32_t needed = required(type, from, to);
+        const auto mask = QpAttributeMask(QpAttribute::State) | QpAttributeMask::of_bits(needed);
+        const trace::Reason reason = check_transition(type, from, to, mask);
+        EXPECT_EQ(!reason, is_allowed(type, from, to))
+            << state_name(from) << " to " << state_name(to);
+        for (std::uint32_t bit = 1; bit != 0; bit <<= 1) {
+          if ((needed & bit) == 0) continue;
+          const trace::Reason missing =
+              check_transition(type, from, to, mask - QpAttributeMask::of_bits(bit));
+          EXPECT_EQ(missing.id, ReasonId::AttributeMissing);
+          EXPECT_EQ(missing.object, bit);
+        }
       }
-    }
+}
+
+TEST(QpState, DatagramsHaveNoPeerAndNoRemoteRights) {
+  for (const QpAttribute attribute : {QpAttribute::AddressVector, QpAttribute::PathMtu,
+                                      QpAttribute::DestQpn, QpAttribute::RqPsn}) {
+    const auto mask = QpAttributeMask(QpAttribute::State) | attribute;
+    EXPECT_EQ(check_transition(QpType::Ud, Init, Rtr, mask).id, ReasonId::AttributeNotAllowed);
+  }
+  const auto mask = QpAttributeMask(QpAttribute::State) | QpAttribute::Qkey;
+  EXPECT_FALSE(check_transition(QpType::Ud, Init, Rtr, mask));
+  EXPECT_EQ(check_transition(QpType::Rc, Init, Init, mask).id, ReasonId::AttributeNotAllowed);
 }
 
 TEST(QpState, RefusesAnAttributeThatDoesNotBelongToTheTransition) {

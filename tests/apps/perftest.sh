@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Stock perftest over RC on loopback: every program ends with 0 and prints its result line.
+# Stock perftest on loopback, over RC and with datagrams: every program ends with 0 and prints its
+# result line.
 # The numbers are printed, not judged: this is no benchmark.
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -39,5 +40,13 @@ for program in ib_atomic_bw ib_atomic_lat; do
   for kind in FETCH_AND_ADD CMP_AND_SWAP; do
     one "$program" 8 "$([ "$full" = 1 ] && echo 1000 || echo 200)" -A "$kind"
   done
+done
+
+# Datagrams that are lost are not sent again, and the receiver would wait for ever: there are as many
+# as its receives and its socket hold at once.
+one ib_send_bw 64 200 -c UD
+one ib_send_bw 4096 50 -c UD
+for size in 2 1024 4096; do
+  one ib_send_lat "$size" "$([ "$full" = 1 ] && echo 1000 || echo 100)" -c UD
 done
 conclude

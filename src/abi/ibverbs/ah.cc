@@ -1,60 +1,89 @@
-// Address handles. No service that uses them is offered yet; programs create them to find out
-// whether an address can be reached at all.
-#include <algorithm>
+// Address handles: made of an address, or of what came in front of a datagram.
+#include "abi/ibverbs/ah.h"
+
+#include <cstring>
 
 #include "abi/entry.h"
-#include "abi/ibverbs/memory.h"
 #include "abi/qp_attributes.h"
+#include "driver/network_header.h"
 
 namespace softhca::abi {
+
+Ah::Ah(Pd& domain, const transport::AddressVector& address)
+    : ibv_ah{domain.context, &domain, 0}, address_(address) {
+  ++domain.address_handles;
+  domain.owner().adopt(*this);
+}
+
+Ah::~Ah() {
+  --domain().address_handles;
+  --Device::of(context->device).address_handles;
+}
+
+Outcome<Ah*> Ah::create(Pd& domain, const ibv_ah_attr& attributes) {
+  const transport::AddressVector address = address_of(attributes);
+  if (domain.owner().is_left_behind()) return domain.owner().left_behind();
+  if (address.port != 1) return errno_of(trace::ReasonId::AttributeOutOfRange);
+  const trace::Reason fault = domain.owner().device().look(
+      [&](const driver::Engine& engine) { return engine.check_address(address); });
+  if (fault) return errno_of(fault.id);
+  std::atomic<std::uint32_t>& existing = Device::of(domain.context->device).address_handles;
+  if (++existing > nic::kMaxAhs) {
+    --existing;
+    return errno_of(trace::ReasonId::LimitExceeded);
+  }
+  return new Ah(domain, address);
+}
+
+driver::DatagramTarget Ah::target(std::uint32_t qpn, std::uint32_t qkey) {
+  return {.address = address_, .pd = domain().number(), .qpn = {qpn}, .qkey = qkey};
+}
+
 namespace {
 
-class Ah final : public ibv_ah, public Owned {
- public:
-  explicit Ah(Pd& domain) : ibv_ah{domain.context, &domain, 0} {
-    ++domain.address_handles;
-    domain.owner().adopt(*this);
-  }
-  ~Ah() override {
-    --domain().address_handles;
-    --Device::of(context->device).address_handles;
-  }
-  static Ah& of(ibv_ah* verbs) { return static_cast<Ah&>(*verbs); }
-
-  void abandon(driver::Engine&, Time) override {}
-
-  Pd& domain() { return Pd::of(pd); }
-};
-
-trace::ReasonId fault_of(const transport::AddressVector& address,
-                         std::span<const driver::GidEntry> gids) {
-  using enum trace::ReasonId;
-  if (!address.is_global) return NoGrh;
-  if (address.port != 1) return AttributeOutOfRange;
-  if (address.destination.is_zero()) return DestinationGidZero;
-  const auto source =
-      std::ranges::find(gids, std::uint32_t{address.source_gid_index}, &driver::GidEntry::index);
-  if (source == gids.end()) return GidIndexUnset;
-  if (source->gid.is_ipv4() != address.destination.is_ipv4()) return GidFamilyDiffers;
-  return None;
+// The way back to whom a datagram came from.
+Outcome<ibv_ah_attr> way_back(Context& context, std::uint8_t port, const ibv_wc& wc,
+                              const ibv_grh* grh) {
+  if (port != 1 || (wc.wc_flags & IBV_WC_GRH) == 0 || grh == nullptr) return Errno{EINVAL};
+  const auto address = context.device().look([&](const driver::Engine& engine) {
+    return driver::answer_address(std::as_bytes(std::span(grh, 1)), engine.gids());
+  });
+  if (!address) return errno_of(address.error().id);
+  ibv_ah_attr attributes = as_verbs(*address);
+  attributes.port_num = port;
+  attributes.sl = wc.sl;
+  return attributes;
 }
 
 }  // namespace
 
 VERB("IBVERBS_1.1", ibv_ah*, ibv_create_ah, (ibv_pd * pd, ibv_ah_attr* attributes)) {
   return answer_pointer([&]() -> Outcome<ibv_ah*> {
-    Pd& domain = Pd::of(pd);
-    const transport::AddressVector address = address_of(*attributes);
-    if (domain.owner().is_left_behind()) return domain.owner().left_behind();
-    const trace::ReasonId fault = domain.owner().device().look(
-        [&](const driver::Engine& engine) { return fault_of(address, engine.gids()); });
-    if (fault != trace::ReasonId::None) return errno_of(fault);
-    std::atomic<std::uint32_t>& existing = Device::of(pd->context->device).address_handles;
-    if (++existing > nic::kMaxAhs) {
-      --existing;
-      return errno_of(trace::ReasonId::LimitExceeded);
-    }
-    return new Ah(domain);
+    const auto ah = Ah::create(Pd::of(pd), *attributes);
+    if (!ah) return ah.error();
+    return *ah;
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_init_ah_from_wc,
+     (ibv_context * context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
+      ibv_ah_attr* attributes)) {
+  return answer_minus_one([&]() -> Outcome<int> {
+    const auto back = way_back(Context::of(context), port, *wc, grh);
+    if (!back) return back.error();
+    *attributes = *back;
+    return 0;
+  });
+}
+
+VERB("IBVERBS_1.1", ibv_ah*, ibv_create_ah_from_wc,
+     (ibv_pd * pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port)) {
+  return answer_pointer([&]() -> Outcome<ibv_ah*> {
+    const auto back = way_back(Context::of(pd->context), port, *wc, grh);
+    if (!back) return back.error();
+    const auto ah = Ah::create(Pd::of(pd), *back);
+    if (!ah) return ah.error();
+    return *ah;
   });
 }
 

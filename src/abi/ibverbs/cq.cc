@@ -11,6 +11,13 @@ namespace {
 
 constexpr std::size_t kBatch = 16;  // completions taken off the ring at a time
 
+unsigned flags_of(const driver::Completion& completion) {
+  unsigned flags = 0;
+  if (completion.with_immediate) flags |= IBV_WC_WITH_IMM;
+  if (completion.with_network_header) flags |= IBV_WC_GRH;
+  return flags;
+}
+
 ibv_wc as_verbs(const driver::Completion& completion) {
   ibv_wc wc{};
   wc.wr_id = completion.wr_id;
@@ -21,8 +28,9 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   wc.qp_num = completion.qpn.value;
   if (completion.with_immediate) {
     wc.imm_data = byte_swapped(completion.immediate);
-    wc.wc_flags = IBV_WC_WITH_IMM;
   }
+  wc.src_qp = completion.source_qpn.value;
+  wc.wc_flags = flags_of(completion);
   return wc;
 }
 
@@ -191,10 +199,8 @@ void fill_slots(ibv_cq_ex& cq) {
   cq.read_byte_len = [](ibv_cq_ex* one) { return current(one).byte_count; };
   cq.read_imm_data = [](ibv_cq_ex* one) -> __be32 { return byte_swapped(current(one).immediate); };
   cq.read_qp_num = [](ibv_cq_ex* one) { return current(one).qpn.value; };
-  cq.read_wc_flags = [](ibv_cq_ex* one) -> unsigned {
-    return current(one).with_immediate ? IBV_WC_WITH_IMM : 0;
-  };
-  cq.read_src_qp = nothing<std::uint32_t>;
+  cq.read_wc_flags = [](ibv_cq_ex* one) -> unsigned { return flags_of(current(one)); };
+  cq.read_src_qp = [](ibv_cq_ex* one) { return current(one).source_qpn.value; };
   cq.read_slid = nothing<std::uint32_t>;
   cq.read_sl = nothing<std::uint8_t>;
   cq.read_dlid_path_bits = nothing<std::uint8_t>;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "abi/entry.h"
+#include "abi/ibverbs/ah.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
@@ -54,7 +55,8 @@ void take_atomic(const ibv_send_wr& wr, driver::SendRequest& request) {
   if (is_swap) request.compare = atomic.compare_add;
 }
 
-Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
+Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType type,
+                                        SgeCopy& sges) {
   const std::uint32_t opcode = number_of(wr.opcode);
   if (wr.num_sge < 0) return Errno{EINVAL};
   if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return Errno{EOPNOTSUPP};
@@ -65,6 +67,11 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
       driver::SendFlags::of_bits(static_cast<std::uint8_t>(wr.send_flags & kKnownFlags));
   request.sges = sges.of(wr.sg_list, wr.num_sge);
   if (carries_immediate(request.opcode)) request.immediate = byte_swapped(wr.imm_data);
+  if (type == transport::QpType::Ud) {
+    if (wr.wr.ud.ah == nullptr) return Errno{EINVAL};
+    request.target = Ah::of(wr.wr.ud.ah).target(wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
+    return request;
+  }
   if (transport::is_atomic(request.opcode)) {
     take_atomic(wr, request);
   } else {
@@ -74,7 +81,8 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, SgeCopy& sges) {
   return request;
 }
 
-Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, SgeCopy& sges) {
+Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, transport::QpType,
+                                           SgeCopy& sges) {
   if (wr.num_sge < 0) return Errno{EINVAL};
   return driver::ReceiveRequest{.wr_id = wr.wr_id, .sges = sges.of(wr.sg_list, wr.num_sge)};
 }
@@ -101,7 +109,7 @@ Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkReq
   SgeCopy sges;
   for (const WorkRequest* const first = next; next != nullptr; next = next->next) {
     Outcome<void> posted;
-    if (const auto request = request_of(*next, sges); !request) {
+    if (const auto request = request_of(*next, pair.type(), sges); !request) {
       posted = request.error();
     } else {
       posted = outcome_of(post(engine, pair, *request, next->next != nullptr, now));

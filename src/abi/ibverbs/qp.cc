@@ -85,7 +85,10 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
-  if ((operations & ~SendBuilder::kOperations) != 0) return Errno{EOPNOTSUPP};
+  const std::uint64_t offered = pair_->type() == transport::QpType::Ud
+                                    ? SendBuilder::kDatagramOperations
+                                    : SendBuilder::kOperations;
+  if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "abi/entry.h"
+#include "abi/ibverbs/ah.h"
 #include "abi/ibverbs/qp.h"
 #include "base/bytes.h"
 
@@ -29,7 +30,13 @@ void SendBuilder::refuse(int code) {
 }
 
 void SendBuilder::add(const driver::SendRequest& request) {
-  drafts_.push_back({.request = request, .first_sge = sges_.size(), .sges = 0});
+  drafts_.push_back({.request = request, .first_sge = sges_.size()});
+}
+
+void SendBuilder::aim(const driver::DatagramTarget& target) {
+  if (drafts_.empty()) return refuse(EINVAL);
+  drafts_.back().request.target = target;
+  drafts_.back().is_aimed = true;
 }
 
 void SendBuilder::add_sge(const driver::Sge& sge) {
@@ -55,10 +62,13 @@ void SendBuilder::add_inline(std::span<const ibv_data_buf> pieces) {
 Outcome<void> SendBuilder::check() const {
   if (refused_ != 0) return Errno{refused_};
   if (drafts_.size() > pair_.capacity().send_requests) return Errno{ENOMEM};
-  for (const Draft& draft : drafts_)
+  const bool needs_aim = pair_.type() == transport::QpType::Ud;
+  for (const Draft& draft : drafts_) {
+    if (needs_aim && !draft.is_aimed) return Errno{EINVAL};
     if (draft.sges > pair_.capacity().send_sges &&
         !draft.request.flags.has(driver::SendFlag::Inline))
       return Errno{EINVAL};
+  }
   return {};
 }
 
@@ -167,6 +177,12 @@ void fill_operations(ibv_qp_ex& slots) {
 }
 
 void fill_payloads(ibv_qp_ex& slots) {
+  slots.wr_set_ud_addr = [](ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
+    building(qp, [&](SendBuilder& builder) {
+      if (ah == nullptr) return builder.refuse(EINVAL);
+      builder.aim(Ah::of(ah).target(qpn, qkey));
+    });
+  };
   slots.wr_set_sge = [](ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address,
                         std::uint32_t length) {
     building(qp, [&](SendBuilder& builder) { builder.add_sge({address, length, lkey}); });

@@ -27,6 +27,8 @@ class SendBuilder {
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
       IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  static constexpr std::uint64_t kDatagramOperations =
+      IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
   SendBuilder(driver::QueuePair& pair, Context& owner) : pair_(pair), owner_(owner) {}
 
@@ -37,6 +39,8 @@ class SendBuilder {
   void begin();
   // Starts the next work request.
   void add(const driver::SendRequest& request);
+  // Where the datagram that was started last goes.
+  void aim(const driver::DatagramTarget& target);
   // Give its payload to the work request that was started last. Inline bytes are copied here.
   void add_sge(const driver::Sge& sge);
   void add_inline(std::span<const ibv_data_buf> pieces);
@@ -53,6 +57,7 @@ class SendBuilder {
     driver::SendRequest request;
     std::size_t first_sge{};
     std::size_t sges{};
+    bool is_aimed{};
   };
   Outcome<void> check() const;
   void clear();
