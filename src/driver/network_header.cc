@@ -12,7 +12,7 @@ using trace::Reason;
 using trace::ReasonId;
 
 wire::Gid gid_at(ConstBytes header, std::size_t at, std::size_t bytes) {
-  wire::Gid gid = bytes == gid.bytes.size() ? wire::Gid{} : wire::Gid::of_ipv4({});
+  wire::Gid gid = bytes == sizeof(wire::Gid::bytes) ? wire::Gid{} : wire::Gid::of_ipv4({});
   std::ranges::copy(header.subspan(at, bytes), writable_bytes_of(gid.bytes).last(bytes).begin());
   return gid;
 }

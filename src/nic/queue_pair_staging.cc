@@ -6,6 +6,7 @@
 
 namespace softhca::nic {
 
+using pcie::Outcome;
 using transport::PayloadRef;
 
 // One access for this packet and those that will follow it now. If it fails each makes its own.

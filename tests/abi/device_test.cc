@@ -191,7 +191,7 @@ TEST_F(Device, TakesWhatIsLeftWithItWhenItIsClosed) {
   ASSERT_NE(pd, nullptr);
   ASSERT_NE(ibv_create_cq(context, 4, nullptr, ibv_create_comp_channel(context), 0), nullptr);
   std::vector<char> memory(4096);
-  ASSERT_NE(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE), nullptr);
+  ASSERT_NE(ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE}), nullptr);
   EXPECT_EQ(ibv_close_device(context), 0);
   context = nullptr;
 }

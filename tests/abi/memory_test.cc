@@ -86,7 +86,7 @@ TEST_F(Memory, AnswersEopnotsuppForRightsOfOperationsThatAreNotOffered) {
 
 TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
   std::vector<char> memory(4096);
-  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
@@ -94,7 +94,7 @@ TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
 
 TEST_F(Memory, LeavesARegionAsItIsWhenReregistrationIsNotOffered) {
   std::vector<char> memory(4096);
-  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
   ASSERT_NE(mr, nullptr);
   errno = 0;
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, pd, nullptr, 0, kAllAccess),
