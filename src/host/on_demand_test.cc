@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/prng.h"
+#include "base/sanitized.h"
 #include "host/test_kernel.h"
 
 namespace softhca::host {
@@ -146,7 +147,7 @@ TEST(OnDemand, AgreesWithTheProgramsTableInRandomSteps) {
   const VirtAddr other = bench.map(bench.pid, 300);
   std::array<std::uint64_t, 16> expected{};
   std::vector<Pid> children;
-  for (int step = 0; step < 100'000; ++step) {
+  for (int step = 0; step < random_steps(100'000); ++step) {
     const std::uint64_t page = prng.below(16);
     const std::uint64_t value = prng.next();
     const VirtAddr at = advance(bench.at, page * kPage4K);

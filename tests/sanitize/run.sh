@@ -12,7 +12,7 @@ unrandomised=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then
   unrandomised=(setarch "$(uname -m)" -R)
 fi
-export SOFTHCA_SEEDS="${SOFTHCA_SEEDS:-20}"  # a world takes seconds here
+export SOFTHCA_SEEDS="${SOFTHCA_SEEDS:-10}"  # a world takes seconds here
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="halt_on_error=1:second_deadlock_stack=1"
 not_built='_NOT_BUILT$'
