@@ -136,7 +136,7 @@ Tone tone_of(Level level) {
 void print(const Findings& findings, Terminal& terminal) {
   constexpr std::size_t kLevel = 9, kTopic = 17;
   const auto body = [&](const std::string& text) {
-    return wrapped(text, terminal.look.columns, kLevel + kTopic).substr(kLevel + kTopic);
+    return hanging(text, terminal.look.columns, kLevel + kTopic);
   };
   for (const Finding& finding : findings) {
     const std::string level(level_name(finding.level));

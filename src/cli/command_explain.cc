@@ -42,7 +42,7 @@ const ReasonInfo* find(const std::string& what) {
 std::string text_of(const ReasonInfo& row, const Look& look) {
   const auto line = [&](std::string_view label, std::string_view text) {
     constexpr std::size_t kIndent = 13;
-    return fmt::format("  {:<11}{}\n", label, wrapped(text, look.columns, kIndent).substr(kIndent));
+    return fmt::format("  {:<11}{}\n", label, hanging(text, look.columns, kIndent));
   };
   return toned(fmt::format("{} ({})", row.name, number_of(row)), Tone::Strong, look) + "\n" +
          line("checked by", fmt::format("the {}", trace::checker_name(row.checker))) +

@@ -46,16 +46,20 @@ std::string mark_text(sim::Mark mark) {
   return "";
 }
 
-std::string facts_text(const std::vector<sim::Fact>& facts, const Look& look) {
+struct Labelled {
+  std::string_view label, text;
+};
+
+// Texts one below the other, behind the longest label.
+std::string labelled_text(const std::vector<Labelled>& lines, Tone tone, const Look& look) {
   std::size_t widest = 0;
-  for (const sim::Fact& fact : facts) widest = std::max(widest, fact.name.size());
+  for (const Labelled& line : lines) widest = std::max(widest, line.label.size());
+  const std::size_t at = kTextIndent + widest + 2;
   std::string out;
-  for (const sim::Fact& fact : facts) {
-    const std::size_t at = kTextIndent + widest + 2;
+  for (const Labelled& line : lines)
     out += std::string(kTextIndent, ' ') +
-           toned(fmt::format("{:<{}}", fact.name, widest), Tone::Faint, look) + "  " +
-           wrapped(fact.value, look.columns, at).substr(at) + "\n";
-  }
+           toned(fmt::format("{:<{}}", line.label, widest), tone, look) + "  " +
+           hanging(line.text, look.columns, at) + "\n";
   return out;
 }
 
@@ -64,7 +68,7 @@ std::string brief_text(const sim::Step& step, std::size_t number, const Look& lo
   constexpr std::size_t kTitleWidth = 17;
   const std::size_t at = kTextIndent + kTitleWidth;
   return toned(fmt::format("{:>2}  {:<{}}", number, step.title, kTitleWidth), Tone::Strong, look) +
-         wrapped(step.told, look.columns, at).substr(at) + "\n";
+         hanging(step.told, look.columns, at) + "\n";
 }
 
 std::string step_text(const sim::Step& step, std::size_t number, bool all, const Look& look) {
@@ -73,7 +77,9 @@ std::string step_text(const sim::Step& step, std::size_t number, bool all, const
                             step.host, step.mark != sim::Mark::None, look) +
                     "\n";
   out += wrapped(step.told, look.columns, kTextIndent) + "\n";
-  out += facts_text(step.facts, look);
+  std::vector<Labelled> facts;
+  for (const sim::Fact& fact : step.facts) facts.push_back({fact.name, fact.value});
+  out += labelled_text(facts, Tone::Faint, look);
   if (all)
     for (const std::string& detail : step.details)
       out += wrapped(detail, look.columns, kDetailIndent) + "\n";
@@ -142,16 +148,10 @@ std::string ways_table(const sim::Story& story, const Look& look) {
 }
 
 std::string views_text(const sim::Story& story, const Look& look) {
-  std::string out = heading("What each of them sees", "", false, look) + "\n";
-  std::size_t widest = 0;
-  for (const sim::View& view : story.views) widest = std::max(widest, view.who.size());
-  for (const sim::View& view : story.views) {
-    const std::size_t at = kTextIndent + widest + 2;
-    out += std::string(kTextIndent, ' ') +
-           toned(fmt::format("{:<{}}", view.who, widest), Tone::Strong, look) + "  " +
-           wrapped(view.sees, look.columns, at).substr(at) + "\n";
-  }
-  return out;
+  std::vector<Labelled> views;
+  for (const sim::View& view : story.views) views.push_back({view.who, view.sees});
+  return heading("What each of them sees", "", false, look) + "\n" +
+         labelled_text(views, Tone::Strong, look);
 }
 
 }  // namespace

@@ -63,6 +63,10 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t inde
   return lines;
 }
 
+std::string hanging(std::string_view text, std::size_t columns, std::size_t indent) {
+  return wrapped(text, columns, indent).substr(indent);
+}
+
 std::string printable(std::string text) {
   const auto odd = [](char c) { return c < ' ' || c > '~'; };
   std::ranges::replace_if(text, odd, '?');
@@ -101,7 +105,7 @@ std::string Table::text(const Look& look) const {
     if (columns_[last].align == Align::Right && last_at + width[last] <= right)
       out += fmt::format("{:>{}}", text, width[last]);
     else
-      out += wrapped(text, right, last_at).substr(last_at);
+      out += hanging(text, right, last_at);
     return without_trailing_blanks(out);
   };
 

@@ -29,6 +29,8 @@ using trace::grouped;
 // Breaks at blanks so that no line is longer than `columns`; a longer word is cut. Every line
 // starts with `indent` blanks, which count. Ends without a newline.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
+// The same behind a label: what stands in the first `indent` columns is there already.
+std::string hanging(std::string_view text, std::size_t columns, std::size_t indent);
 
 // Texts that other programs wrote, with what is not printable ASCII as "?".
 std::string printable(std::string text);

@@ -25,7 +25,7 @@ constexpr int kSeeds = random_steps(12);
 
 IotlbShape random_shape(Prng& prng) {
   const auto size = [&] {
-    return IotlbSize{1u << prng.below(4), static_cast<std::uint32_t>(1 + prng.below(4))};
+    return CacheSize{1u << prng.below(4), static_cast<std::uint32_t>(1 + prng.below(4))};
   };
   return {.pages_4k = size(), .pages_2m = size(), .pages_1g = size()};
 }

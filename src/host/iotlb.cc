@@ -8,7 +8,7 @@
 namespace softhca::host {
 
 Iotlb::Iotlb(const IotlbShape& shape) {
-  const std::array<std::pair<unsigned, IotlbSize>, 3> sizes = {
+  const std::array<std::pair<unsigned, CacheSize>, 3> sizes = {
       {{12, shape.pages_4k}, {21, shape.pages_2m}, {30, shape.pages_1g}}};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const auto [shift, size] = sizes[i];

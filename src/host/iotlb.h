@@ -12,20 +12,15 @@
 
 #include "base/address.h"
 #include "base/range.h"
+#include "host/cache_size.h"
 #include "host/iommu_table.h"
 
 namespace softhca::host {
 
-// REQUIRES: sets is a power of two, ways > 0.
-struct IotlbSize {
-  std::uint32_t sets{};
-  std::uint32_t ways{};
-};
-
 struct IotlbShape {
-  IotlbSize pages_4k{64, 4};
-  IotlbSize pages_2m{8, 4};
-  IotlbSize pages_1g{4, 4};
+  CacheSize pages_4k{64, 4};
+  CacheSize pages_2m{8, 4};
+  CacheSize pages_1g{4, 4};
 };
 
 class Iotlb {
@@ -53,7 +48,7 @@ class Iotlb {
   };
   struct Level {
     unsigned shift{};  // log2 of the leaf size
-    IotlbSize size;
+    CacheSize size;
     std::uint32_t used = 0;
     std::vector<Entry> entries;  // set after set
 

@@ -16,8 +16,8 @@ constexpr std::array<unsigned, 3> kShifts{12, 21, 30};
 }  // namespace
 
 Tlb::Tlb(const TlbShape& shape) {
-  const std::array<TlbSize, kLevels> sizes{shape.first_4k, shape.first_2m, shape.first_1g,
-                                           shape.second, shape.second_1g};
+  const std::array<CacheSize, kLevels> sizes{shape.first_4k, shape.first_2m, shape.first_1g,
+                                             shape.second, shape.second_1g};
   for (std::size_t i = 0; i < kLevels; ++i) {
     ASSERT(std::has_single_bit(sizes[i].sets) && sizes[i].ways > 0);
     levels_[i] = {sizes[i], std::vector<Slot>(std::size_t{sizes[i].sets} * sizes[i].ways)};

@@ -13,24 +13,19 @@
 
 #include "base/address.h"
 #include "base/range.h"
+#include "host/cache_size.h"
 #include "host/page_table.h"
 
 namespace softhca::host {
 
 using Pcid = std::uint16_t;  // 12 bits
 
-// REQUIRES: sets is a power of two, ways > 0.
-struct TlbSize {
-  std::uint32_t sets{};
-  std::uint32_t ways{};
-};
-
 struct TlbShape {
-  TlbSize first_4k{16, 4};
-  TlbSize first_2m{8, 4};
-  TlbSize first_1g{1, 4};
-  TlbSize second{128, 12};  // 4 KiB and 2 MiB
-  TlbSize second_1g{4, 4};
+  CacheSize first_4k{16, 4};
+  CacheSize first_2m{8, 4};
+  CacheSize first_1g{1, 4};
+  CacheSize second{128, 12};  // 4 KiB and 2 MiB
+  CacheSize second_1g{4, 4};
 };
 
 struct TlbEntry {
@@ -66,7 +61,7 @@ class Tlb {
     std::uint8_t shift{};
   };
   struct Level {
-    TlbSize size;
+    CacheSize size;
     std::vector<Slot> slots;  // set after set
   };
   enum : std::size_t { kFirst4K, kFirst2M, kFirst1G, kSecond, kSecond1G, kLevels };

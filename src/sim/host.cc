@@ -299,5 +299,11 @@ std::uint64_t Host::ring_bytes() const { return machine_->rings.bytes_in_use(); 
 std::uint64_t Host::counter(trace::Counter counter) const {
   return machine_->tracer.counters().get(counter);
 }
+Host::Counts Host::counted_since(const Counts& before) const {
+  Counts counts{};
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    counts[i] = counter(static_cast<trace::Counter>(i)) - before[i];
+  return counts;
+}
 
 }  // namespace softhca::sim

@@ -6,6 +6,7 @@
 //
 // Threads  one for the whole world
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -97,6 +98,10 @@ class Host {
   nic::Tables tables();
   trace::Tracer& tracer();
   std::uint64_t counter(trace::Counter counter) const;
+  // All of them; and what has been added to each since.
+  using Counts = std::array<std::uint64_t, trace::kCounterCount>;
+  Counts counts() const { return counted_since({}); }
+  Counts counted_since(const Counts& before) const;
   std::uint64_t ring_bytes() const;  // that the driver has for queues
 
  private:

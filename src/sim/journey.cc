@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "sim/constants.h"
 #include "sim/sockets.h"
@@ -55,7 +56,7 @@ std::uint32_t transfers_for(const JourneySettings& settings) {
 }
 
 // Down at the one end of the cable, up at the other.
-std::vector<Step> steps_of(const Transfer& transfer) {
+std::vector<Step> steps_of(const Transfer& transfer, bool moved_all) {
   const TransferEnd& down = transfer.client;
   const TransferEnd& up = transfer.server;
   return {tell_application(transfer, down),
@@ -79,7 +80,7 @@ std::vector<Step> steps_of(const Transfer& transfer) {
           tell_mmu(transfer, up),
           tell_virtual_address(transfer, up),
           tell_allocation(transfer, up),
-          tell_arrival(transfer)};
+          tell_arrival(transfer, moved_all)};
 }
 
 }  // namespace
@@ -101,19 +102,19 @@ Result<Story, std::string> tell_journey(const JourneySettings& settings) {
                   trace::counted(settings.bytes, "byte"),
                   kOperations[static_cast<std::size_t>(settings.operation)], settings.seed);
   story.setting = setting_of(transfer);
-  story.steps = steps_of(transfer);
-  story.ledger = ledger_of(transfer);
+  const bool moved_all = transfer.moved_all();
+  story.steps = steps_of(transfer, moved_all);
   story.took = transfer.took();
   story.came_out_right = transfer.completion() &&
-                         transfer.completion()->status == transport::Status::Success &&
-                         transfer.moved_all();
+                         transfer.completion()->status == transport::Status::Success && moved_all;
+  std::optional<SocketResult> sockets;
   if (story.came_out_right && settings.sockets) {
     transfer.clear_target();
-    const SocketResult sockets = SocketPath(transfer).move(milliseconds(2));
-    add_sockets(story.ledger, sockets);
+    sockets = SocketPath(transfer).move(milliseconds(2));
     story.has_sockets = true;
-    story.came_out_right = sockets.arrived;
+    story.came_out_right = sockets->arrived;
   }
+  story.ledger = ledger_of(transfer, sockets ? &*sockets : nullptr);
   if (story.came_out_right && settings.compare != 0)
     story.ways = compare_ways(transfer, transfers_for(settings));
   if (story.has_sockets || !story.ways.empty())

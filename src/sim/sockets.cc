@@ -1,7 +1,7 @@
 #include "sim/sockets.h"
 
 #include <algorithm>
-#include <array>
+#include <type_traits>
 
 #include "base/assert.h"
 
@@ -30,35 +30,26 @@ Duration wake_up(Duration slept) {
   return {at_least.ps + more.ps * (in.ps / 1000) / ((kLong - kShort).ps / 1000)};
 }
 
-// What the bus counted of it.
-struct BusCounts {
-  explicit BusCounts(const TransferEnd& end_) : end(end_) {
-    for (const auto& [counter, field] : kFields) before.push_back(end.host->counter(counter));
-  }
-  void add_to(SocketSide& side) const {
-    for (std::size_t i = 0; i < kFields.size(); ++i)
-      side.*kFields[i].second += end.host->counter(kFields[i].first) - before[i];
-  }
-
-  using Field = std::pair<Counter, std::uint64_t SocketSide::*>;
-  static constexpr std::array<Field, 8> kFields = {{
-      {Counter::DmaReadBytes, &SocketSide::dma_read_bytes},
-      {Counter::DmaWriteBytes, &SocketSide::dma_write_bytes},
-      {Counter::TlpMemoryReads, &SocketSide::tlp_reads},
-      {Counter::TlpCompletions, &SocketSide::tlp_completions},
-      {Counter::TlpMemoryWrites, &SocketSide::tlp_writes},
-      {Counter::IotlbHits, &SocketSide::iotlb_hits},
-      {Counter::IotlbMisses, &SocketSide::iotlb_misses},
-      {Counter::Interrupts, &SocketSide::interrupts},
-  }};
-  const TransferEnd& end;
-  std::vector<std::uint64_t> before;
-};
+// By DMA, out of the kernel's buffer (Bytes) or into it (ConstBytes). When the bytes are there.
+template <class Packet>
+Time cross_bus(const TransferEnd& end, BusAddr buffer, Packet packet, Time now) {
+  constexpr bool kReads = std::is_same_v<Packet, Bytes>;
+  pcie::SpanList spans;
+  host::RootPort& port = end.host->port();
+  const auto direction = kReads ? pcie::Direction::Read : pcie::Direction::Write;
+  const pcie::Outcome outcome = port.resolve({buffer, packet.size(), direction}, now, spans);
+  ASSERT(outcome);
+  pcie::Outcome moved;
+  if constexpr (kReads)
+    moved = port.read(spans.all(), packet, now);
+  else
+    moved = port.write(spans.all(), packet, now);
+  ASSERT(moved);
+  return outcome.ready_at;
+}
 
 // The processor's own copy, between a program and a frame of the kernel.
-void count_copy(const TransferEnd& end, SocketSide& side, std::uint64_t bytes, std::uint64_t call,
-                Time now) {
-  side.copied_bytes += bytes;
+void count_copy(const TransferEnd& end, std::uint64_t bytes, std::uint64_t call, Time now) {
   end.host->tracer().count(Counter::CpuCopies);
   end.host->tracer().count(Counter::CpuCopyBytes, bytes);
   end.host->tracer().emit(EventKind::CpuCopy, now, end.pid.value, bytes, call);
@@ -101,29 +92,6 @@ void SocketPath::release(const TransferEnd& end, const Buffer& buffer) {
   end.host->kernel().frames().release(buffer.frame, kPage4K);
 }
 
-// The NIC reads the kernel's buffer. When the bytes are in the NIC.
-Time SocketPath::fetch(const TransferEnd& end, const Buffer& buffer, Bytes packet, Time now) {
-  pcie::SpanList spans;
-  host::RootPort& port = end.host->port();
-  const pcie::Outcome outcome =
-      port.resolve({buffer.mapping.first, packet.size(), pcie::Direction::Read}, now, spans);
-  ASSERT(outcome);
-  const pcie::Outcome moved = port.read(spans.all(), packet, now);
-  ASSERT(moved);
-  return outcome.ready_at;
-}
-
-Time SocketPath::place(const TransferEnd& end, const Buffer& buffer, ConstBytes packet, Time now) {
-  pcie::SpanList spans;
-  host::RootPort& port = end.host->port();
-  const pcie::Outcome outcome =
-      port.resolve({buffer.mapping.first, packet.size(), pcie::Direction::Write}, now, spans);
-  ASSERT(outcome);
-  const pcie::Outcome moved = port.write(spans.all(), packet, now);
-  ASSERT(moved);
-  return outcome.ready_at;
-}
-
 SocketResult SocketPath::move(Duration slept) {
   const std::uint64_t bytes = transfer_.settings().bytes;
   const Time begin = transfer_.world().now();
@@ -131,8 +99,8 @@ SocketResult SocketPath::move(Duration slept) {
   SocketResult result;
   SocketSide& sender = from_client ? result.client : result.server;
   SocketSide& receiver = from_client ? result.server : result.client;
-  const BusCounts sender_bus(from_);
-  const BusCounts receiver_bus(to_);
+  const Host::Counts sender_before = from_.host->counts();
+  const Host::Counts receiver_before = to_.host->counts();
 
   Time sender_at = begin;            // the sender's processor
   Time receiver_at = Time::never();  // the receiver's, once it is awake
@@ -151,16 +119,16 @@ SocketResult SocketPath::move(Duration slept) {
     const auto loaded =
         from_.host->kernel().load(from_.pid, advance(from_.start, done), kernel_bytes, sender_at);
     ASSERT(loaded);
-    count_copy(from_, sender, length, kSend, sender_at);
+    count_copy(from_, length, kSend, sender_at);
     sender_at = sender_at + bytes_cost(Constant::SocketSendByte, length);
     // By DMA into the NIC, over the cable, by DMA into the other kernel.
-    const Time in_nic = fetch(from_, buffer, wire, sender_at);
+    const Time in_nic = cross_bus(from_, buffer.mapping.first, wire, sender_at);
     release(from_, buffer);
-    ++sender.packets;
+    from_.host->tracer().count(Counter::PacketsSent);
     wire_busy_ = later(in_nic, wire_busy_) + bytes_cost(Constant::CableByte, length);
     const Time arrived = wire_busy_ + cost_of(Constant::CableDelay);
     const Buffer& slot = receive_ring_[done / kSegment % receive_ring_.size()];
-    const Time there = place(to_, slot, wire, arrived);
+    const Time there = cross_bus(to_, slot.mapping.first, ConstBytes(wire), arrived);
     if (done == 0) {
       to_.host->port().interrupt(1, there);
       receiver_at = there + wake_up(slept);
@@ -176,17 +144,17 @@ SocketResult SocketPath::move(Duration slept) {
     const auto stored =
         to_.host->kernel().store(to_.pid, advance(to_.start, done), kernel_copy, receiver_at);
     ASSERT(stored);
-    count_copy(to_, receiver, length, kReceive, receiver_at);
+    count_copy(to_, length, kReceive, receiver_at);
     const Duration copy = bytes_cost(Constant::SocketReceiveByte, length);
     receiver_at = receiver_at + copy;
     receiver_busy = receiver_busy + copy;
   }
-  sender_bus.add_to(sender);
-  receiver_bus.add_to(receiver);
+  sender.counted = from_.host->counted_since(sender_before);
+  receiver.counted = to_.host->counted_since(receiver_before);
   sender.cpu_busy = sender_at - begin;
   receiver.cpu_busy = receiver_busy;
   result.took = receiver_at - begin;
-  transfer_.world().run_until([] { return false; }, result.took);
+  transfer_.world().pass(result.took);
   result.arrived = transfer_.moved_all();
   return result;
 }

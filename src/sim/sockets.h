@@ -17,17 +17,8 @@ namespace softhca::sim {
 
 // What one side of a socket transfer did.
 struct SocketSide {
-  std::uint64_t copied_bytes{};
+  Host::Counts counted{};
   std::uint64_t system_calls{};
-  std::uint64_t interrupts{};
-  std::uint64_t packets{};  // sent
-  std::uint64_t dma_read_bytes{};
-  std::uint64_t dma_write_bytes{};
-  std::uint64_t tlp_reads{};
-  std::uint64_t tlp_completions{};
-  std::uint64_t tlp_writes{};
-  std::uint64_t iotlb_hits{};
-  std::uint64_t iotlb_misses{};
   Duration cpu_busy;
 };
 
@@ -58,8 +49,6 @@ class SocketPath {
 
   Buffer take_buffer(const TransferEnd& end, host::BusRights rights);
   void release(const TransferEnd& end, const Buffer& buffer);
-  Time fetch(const TransferEnd& end, const Buffer& buffer, Bytes packet, Time now);
-  Time place(const TransferEnd& end, const Buffer& buffer, ConstBytes packet, Time now);
 
   Transfer& transfer_;
   const TransferEnd& from_;
@@ -68,8 +57,8 @@ class SocketPath {
   Time wire_busy_;
 };
 
-// The two columns of sockets in a ledger of RDMA.
-void add_sockets(std::vector<LedgerRow>& ledger, const SocketResult& result);
+// What both ends counted from the posting on; and of sockets, if they were run.
+std::vector<LedgerRow> ledger_of(const Transfer& transfer, const SocketResult* sockets = nullptr);
 
 // `transfers` of the buffer by each of the two ways, at irregular times.
 std::vector<WaySummary> compare_ways(Transfer& transfer, std::uint32_t transfers);

@@ -2,7 +2,7 @@
 //
 // One function for each title; where it stands in the story, and at which end, is the caller's.
 #pragma once
-#include <vector>
+#include <string>
 
 #include "sim/story.h"
 #include "sim/transfer.h"
@@ -24,9 +24,12 @@ Step tell_nic(const Transfer& transfer, const TransferEnd& end);
 Step tell_pcie(const Transfer& transfer, const TransferEnd& end);
 Step tell_ethernet(const Transfer& transfer, const TransferEnd& end);
 // What the server's program, and the client's, have of it in the end.
-Step tell_arrival(const Transfer& transfer);
+Step tell_arrival(const Transfer& transfer, bool moved_all);
 
-// What both ends counted from the posting on.
-std::vector<LedgerRow> ledger_of(const Transfer& transfer);
+// What the steps are made of.
+Step step_at(const Transfer& transfer, const TransferEnd& end, std::string title,
+             std::string phase);
+// As details: the first `most` of the events, and how many more there were.
+void add_events(Step& step, const Heard::Kind& events, std::size_t most);
 
 }  // namespace softhca::sim

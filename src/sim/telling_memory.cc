@@ -26,27 +26,12 @@ constexpr std::size_t kEventsShown = 12;
 bool is_again(const Transfer& transfer, const TransferEnd& end) { return &end == &transfer.server; }
 
 Step step_of(const Transfer& transfer, const TransferEnd& end, std::string title) {
-  Step step;
-  step.title = std::move(title);
-  step.is_brief = is_again(transfer, end);
-  step.host = step.is_brief ? "server" : "client";
-  step.phase = step.is_brief ? "Long before, the server had done the same (last first)"
-                             : "Once, before any transfer";
+  const bool again = is_again(transfer, end);
+  Step step = step_at(transfer, end, std::move(title),
+                      again ? "Long before, the server had done the same (last first)"
+                            : "Once, before any transfer");
+  step.is_brief = again;
   return step;
-}
-
-std::uint64_t pages_of(const Transfer& transfer) {
-  const JourneySettings& s = transfer.settings();
-  return (s.offset + s.bytes + s.page_bytes - 1) / s.page_bytes;
-}
-
-void add_events(Step& step, const Heard& heard, const TransferEnd& end, EventKind kind) {
-  const Heard::Kind& events = heard.of(end.number(), kind);
-  for (std::size_t i = 0; i < std::min(events.first.size(), kEventsShown); ++i)
-    step.details.push_back(trace::event_text(events.first[i]));
-  if (events.count > kEventsShown)
-    step.details.push_back(fmt::format("... and {} more {}", grouped(events.count - kEventsShown),
-                                       trace::kEvents[static_cast<std::size_t>(kind)].name));
 }
 
 // "PML4 170, PDPT 341, PD 0, PT 17, offset 0x64"
@@ -84,15 +69,31 @@ std::vector<pcie::Span> frames_of(const Transfer& transfer, const TransferEnd& e
 
 }  // namespace
 
+Step step_at(const Transfer& transfer, const TransferEnd& end, std::string title,
+             std::string phase) {
+  Step step;
+  step.phase = std::move(phase);
+  step.title = std::move(title);
+  step.host = &end == &transfer.client ? "client" : "server";
+  return step;
+}
+
+void add_events(Step& step, const Heard::Kind& events, std::size_t most) {
+  for (std::size_t i = 0; i < std::min(events.first.size(), most); ++i)
+    step.details.push_back(trace::event_text(events.first[i]));
+  if (events.count <= most) return;
+  const auto& row = trace::kEvents[static_cast<std::size_t>(events.last.kind)];
+  step.details.push_back(fmt::format("... and {} more {}", grouped(events.count - most), row.name));
+}
+
 Step tell_application(const Transfer& transfer, const TransferEnd& end) {
   const JourneySettings& s = transfer.settings();
   Step step = step_of(transfer, end, "Application");
   switch (s.operation) {
     case Operation::Write:
       step.told = fmt::format(
-          "{} to go into the memory of a program on another machine, which need not do anything "
-          "for that"
-          " (RDMA WRITE).",
+          "{} to go into the memory of a program on another machine, which need not do anything for"
+          " that (RDMA WRITE).",
           counted(s.bytes, "byte", "is", "are"));
       break;
     case Operation::Read:
@@ -122,7 +123,7 @@ Step tell_allocation(const Transfer& transfer, const TransferEnd& end) {
     return step;
   }
   const std::uint64_t faults = end.allocated.count(end.number(), EventKind::PageFault);
-  const std::string pages = counted(pages_of(transfer), "page") + " of " + bytes_text(s.page_bytes);
+  const std::string pages = counted(pages_of(s), "page") + " of " + bytes_text(s.page_bytes);
   const std::string first = hex(align_down(end.start, s.page_bytes).value);
   step.told = is_again(transfer, end)
                   ? fmt::format("{} from {} on", pages, first)
@@ -193,8 +194,8 @@ Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
   step.details.push_back(fmt::format(
       "priced, not measured: {} for the first touches",
       trace::time_text(cost_of(Constant::TouchPage) * static_cast<std::int64_t>(faults.count))));
-  add_events(step, end.touched, end, EventKind::PageFault);
-  add_events(step, end.touched, end, EventKind::MmuWalk);
+  add_events(step, end.touched.of(end.number(), EventKind::PageFault), kEventsShown);
+  add_events(step, end.touched.of(end.number(), EventKind::MmuWalk), kEventsShown);
   return step;
 }
 
@@ -207,7 +208,7 @@ Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
     return step;
   }
   const std::vector<pcie::Span> spans = frames_of(transfer, end);
-  const std::uint64_t pages = pages_of(transfer);
+  const std::uint64_t pages = pages_of(transfer.settings());
   const bool again = is_again(transfer, end);
   const std::string pieces =
       spans.size() == 1 ? "one piece of RAM" : grouped(spans.size()) + " pieces of RAM";
@@ -239,12 +240,13 @@ Step tell_frames(const Transfer& transfer, const TransferEnd& end) {
 
 namespace {
 
-std::string rights_text(std::uint32_t access) {
+std::string rights_text(driver::AccessFlags access) {
+  using driver::Access;
   std::string rights = "local read";
-  if ((access & 1) != 0) rights += ", local write";
-  if ((access & 4) != 0) rights += ", remote read";
-  if ((access & 2) != 0) rights += ", remote write";
-  if ((access & 8) != 0) rights += ", remote atomic";
+  if (access.has(Access::LocalWrite)) rights += ", local write";
+  if (access.has(Access::RemoteRead)) rights += ", remote read";
+  if (access.has(Access::RemoteWrite)) rights += ", remote write";
+  if (access.has(Access::RemoteAtomic)) rights += ", remote atomic";
   return rights;
 }
 
@@ -263,7 +265,7 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
     return step;
   }
   const nic::KeyRecord& record = end.host->tables().keys[end.key.index()];
-  const std::string rights = rights_text(record.access);
+  const std::string rights = rights_text(driver::AccessFlags::of_bits(record.access));
   if (is_again(transfer, end)) {
     step.told = transfer.settings().operation == Operation::Send
                     ? fmt::format("key {} ({})", hex(end.key.value), rights)
@@ -288,7 +290,7 @@ Step tell_registration(const Transfer& transfer, const TransferEnd& end) {
   }
   step.details.push_back(fmt::format("entry {}, variant {:#x}, protection domain {}",
                                      end.key.index(), record.variant, record.pd));
-  add_events(step, end.registered, end, EventKind::Register);
+  add_events(step, end.registered.of(end.number(), EventKind::Register), kEventsShown);
   return step;
 }
 
@@ -316,8 +318,8 @@ Step tell_pins(const Transfer& transfer, const TransferEnd& end) {
                                      grouped(end.attempts.compaction.kept)));
   step.details.push_back(
       fmt::format("pinned on this host: {}", counted(end.host->pins().pages_held(), "frame")));
-  add_events(step, end.registered, end, EventKind::Pin);
-  add_events(step, end.moved, end, EventKind::FrameKept);
+  add_events(step, end.registered.of(end.number(), EventKind::Pin), kEventsShown);
+  add_events(step, end.moved.of(end.number(), EventKind::FrameKept), kEventsShown);
   return step;
 }
 

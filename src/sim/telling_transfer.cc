@@ -1,11 +1,10 @@
-// The steps of the transfer itself: IOMMU, NIC, PCIe, Ethernet, arrival; and the ledger.
+// The steps of the transfer itself: IOMMU, NIC, PCIe, Ethernet, arrival.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 
 #include "nic/ring_format.h"
-#include "sim/constants.h"
 #include "sim/telling.h"
 #include "trace/words.h"
 #include "wire/opcode.h"
@@ -26,11 +25,7 @@ constexpr std::size_t kShown = 3;
 constexpr std::size_t kInFull = 16;
 
 Step transfer_step(const Transfer& transfer, const TransferEnd& end, std::string title) {
-  Step step;
-  step.phase = "The transfer";
-  step.title = std::move(title);
-  step.host = &end == &transfer.client ? "client" : "server";
-  return step;
+  return step_at(transfer, end, std::move(title), "The transfer");
 }
 
 std::string bytes_text_of(std::span<const std::byte> bytes) {
@@ -40,12 +35,7 @@ std::string bytes_text_of(std::span<const std::byte> bytes) {
 }
 
 void add_heard(Step& step, const Transfer& transfer, const TransferEnd& end, EventKind kind) {
-  const Heard::Kind& events = transfer.heard().of(end.number(), kind);
-  for (std::size_t i = 0; i < std::min(events.first.size(), kInFull); ++i)
-    step.details.push_back(trace::event_text(events.first[i]));
-  if (events.count > kInFull)
-    step.details.push_back(fmt::format("... and {} more {}", grouped(events.count - kInFull),
-                                       trace::kEvents[static_cast<std::size_t>(kind)].name));
+  add_events(step, transfer.heard().of(end.number(), kind), kInFull);
 }
 
 std::string tlp_line(const Event& event) {
@@ -62,9 +52,11 @@ std::string packet_line(const Event& event) {
                      event.fields[1], grouped(event.fields[2]));
 }
 
-}  // namespace
-
-namespace {
+// "0xa000 -> 0x5000, read only"
+std::string mapping_line(const Event& map) {
+  return fmt::format("{} -> {}, {}", hex(map.fields[0]), hex(map.fields[1]),
+                     (map.fields[4] & 2) != 0 ? "read and write" : "read only");
+}
 
 // The kernel's side of it: what was mapped, before any transfer.
 void tell_mapping(const TransferEnd& end, Step& step) {
@@ -85,13 +77,10 @@ void tell_mapping(const TransferEnd& end, Step& step) {
       " them to the frames. What is not in it, the device cannot reach.";
   if (mode == host::IommuMode::TranslateDeferred)
     step.told +=
-        " What is taken out of it, the device may reach for up to 10 ms more (deferred "
-        "invalidation).";
+        " What is taken out of it, the device may reach for up to 10 ms more (deferred"
+        " invalidation).";
   for (std::size_t i = 0; i < std::min(maps.first.size(), kShown); ++i)
-    step.facts.push_back(
-        {i == 0 ? "bus address" : "",
-         fmt::format("{} -> {}, {}", hex(maps.first[i].fields[0]), hex(maps.first[i].fields[1]),
-                     (maps.first[i].fields[4] & 2) != 0 ? "read and write" : "read only")});
+    step.facts.push_back({i == 0 ? "bus address" : "", mapping_line(maps.first[i])});
   if (maps.count > kShown)
     step.facts.back().value += fmt::format(", and {} more", grouped(maps.count - kShown));
 }
@@ -116,11 +105,7 @@ void tell_translations(const Transfer& transfer, const TransferEnd& end, Step& s
         " others were looked up in the table. Whatever is not mapped would be blocked here.",
         grouped(hits), counted(hits + misses, "answer"));
   const Heard::Kind& maps = end.registered.of(end.number(), EventKind::IommuMap);
-  if (!maps.first.empty())
-    step.facts.push_back(
-        {"bus address",
-         fmt::format("{} -> {}, {}", hex(maps.first[0].fields[0]), hex(maps.first[0].fields[1]),
-                     (maps.first[0].fields[4] & 2) != 0 ? "read and write" : "read only")});
+  if (!maps.first.empty()) step.facts.push_back({"bus address", mapping_line(maps.first[0])});
 }
 
 }  // namespace
@@ -290,9 +275,8 @@ namespace {
 
 // "6.78 us, 4.50 us of it until the last packet had arrived"
 std::string milestones(const Transfer& transfer) {
-  const bool read = transfer.request.operation == Operation::Read;
-  const TransferEnd& receiver = read ? transfer.client : transfer.server;
-  const Heard::Kind& received = transfer.heard().of(receiver.number(), EventKind::PacketReceived);
+  const Heard::Kind& received =
+      transfer.heard().of(transfer.target().number(), EventKind::PacketReceived);
   std::string text = trace::time_text(transfer.took());
   if (received.count != 0)
     text += fmt::format(", {} of it until the last packet had arrived",
@@ -302,7 +286,7 @@ std::string milestones(const Transfer& transfer) {
 
 }  // namespace
 
-Step tell_arrival(const Transfer& transfer) {
+Step tell_arrival(const Transfer& transfer, bool moved_all) {
   const bool read = transfer.request.operation == Operation::Read;
   Step step = transfer_step(transfer, read ? transfer.client : transfer.server, "Application");
   step.phase = "The end";
@@ -336,73 +320,17 @@ Step tell_arrival(const Transfer& transfer) {
   const std::uint64_t bytes = transfer.settings().bytes;
   const auto found = transfer.first_arrived();
   std::vector<std::byte> sent(found.size());
-  transfer.source().before.write(0, sent);
+  transfer.source().content.write(0, sent);
   step.facts = {
       {"sent", bytes_text_of(sent) + (bytes > sent.size() ? "..." : "")},
-      {"found",
-       fmt::format("{}{} ({})", bytes_text_of(found), bytes > found.size() ? "..." : "",
-                   transfer.moved_all() ? counted(bytes, "byte") + " compared, all the same"
-                                        : "NOT what was sent")},
+      {"found", fmt::format("{}{} ({})", bytes_text_of(found), bytes > found.size() ? "..." : "",
+                            moved_all ? counted(bytes, "byte") + " compared, all the same"
+                                      : "NOT what was sent")},
       {"took", milestones(transfer)}};
   if (!success) step.mark = Mark::Refused;
   add_heard(step, transfer, transfer.client, EventKind::Cqe);
   add_heard(step, transfer, transfer.server, EventKind::Cqe);
   return step;
-}
-
-std::vector<LedgerRow> ledger_of(const Transfer& transfer) {
-  struct Row {
-    std::string_view name;
-    std::array<Counter, 3> counters;  // summed up; Count_ where unused
-    bool is_detail;
-  };
-  constexpr Counter kNone = Counter::Count_;
-  constexpr std::array<Row, 11> kRows = {{
-      {"bytes copied by a CPU", {Counter::CpuCopyBytes, kNone, kNone}, false},
-      {"bytes read by DMA", {Counter::DmaReadBytes, kNone, kNone}, false},
-      {"bytes written by DMA", {Counter::DmaWriteBytes, kNone, kNone}, false},
-      {"PCIe packets",
-       {Counter::TlpMemoryReads, Counter::TlpCompletions, Counter::TlpMemoryWrites},
-       false},
-      {"PCIe: read requests", {Counter::TlpMemoryReads, kNone, kNone}, true},
-      {"PCIe: completions", {Counter::TlpCompletions, kNone, kNone}, true},
-      {"PCIe: writes", {Counter::TlpMemoryWrites, kNone, kNone}, true},
-      {"IOTLB hits", {Counter::IotlbHits, kNone, kNone}, false},
-      {"IOTLB misses", {Counter::IotlbMisses, kNone, kNone}, false},
-      {"Ethernet packets sent", {Counter::PacketsSent, kNone, kNone}, false},
-      {"interrupts", {Counter::Interrupts, kNone, kNone}, false},
-  }};
-  const auto sum = [&](const TransferEnd& end, const Row& row) {
-    std::uint64_t total = 0;
-    for (const Counter counter : row.counters)
-      if (counter != kNone) total += transfer.counted(end, counter);
-    return total;
-  };
-  const auto row_of = [](std::string name, std::string unit, std::uint64_t client,
-                         std::uint64_t server, bool is_detail = false) {
-    LedgerRow row;
-    row.name = std::move(name);
-    row.unit = std::move(unit);
-    row.rdma = {client, server};
-    row.is_detail = is_detail;
-    return row;
-  };
-  std::vector<LedgerRow> rows;
-  for (const Row& row : kRows)
-    rows.push_back(row_of(std::string(row.name), "count", sum(transfer.client, row),
-                          sum(transfer.server, row), row.is_detail));
-  // While the transfer lasts a program of RDMA calls no kernel; it looks at its queue.
-  rows.insert(rows.begin() + 1, row_of("system calls", "count", 0, 0));
-  const auto ns = [](Duration time) {
-    return static_cast<std::uint64_t>((time + picoseconds(500)).nanoseconds());
-  };
-  const Duration work = cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion);
-  const bool both = transfer.request.operation == Operation::Send;
-  const Duration waiting = std::max(Duration{}, transfer.took() - work);
-  rows.push_back(row_of("CPU at work", "ns", ns(work), both ? ns(work) : 0));
-  rows.push_back(row_of("CPU waiting in a loop", "ns", ns(waiting), both ? ns(waiting) : 0));
-  rows.push_back(row_of("time until it is done", "ns", ns(transfer.took()), 0));
-  return rows;
 }
 
 }  // namespace softhca::sim

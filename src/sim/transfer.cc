@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "nic/key_table.h"
 #include "sim/constants.h"
 
 namespace softhca::sim {
@@ -20,8 +21,7 @@ constexpr Duration kPatience = seconds(30);
 constexpr std::uint32_t kLongestSegment = std::uint32_t{1} << 30;
 
 std::uint64_t ram_for(const JourneySettings& s) {
-  const std::uint64_t pages = (s.offset + s.bytes + s.page_bytes - 1) / s.page_bytes;
-  const std::uint64_t buffer = pages * s.page_bytes;
+  const std::uint64_t buffer = pages_of(s) * s.page_bytes;
   // A huge page has to find an aligned place.
   const std::uint64_t ram = buffer + buffer / 4 + 2 * s.page_bytes + kRamBeside;
   return std::max(kSmallestMachine, (ram + kPage2M - 1) / kPage2M * kPage2M);
@@ -65,11 +65,13 @@ std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
   const nic::KeyRecord& record = tables.keys[key.index()];
   const std::uint64_t count =
       pages_touched(Range<WireSpace>{{record.start}, record.bytes}, kPage4K);
-  std::vector<std::uint64_t> pages(count);
-  for (std::uint64_t i = 0; i < count; ++i)
-    pages[i] = record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages)
-                   ? tables.translations[record.first_page + i]
-                   : align_down(BusAddr{record.bus}, kPage4K).value + i * kPage4K;
+  std::vector<std::uint64_t> pages;
+  std::uint64_t address = record.start;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const BusAddr at = nic::first_piece(tables.translations, record, address, 1).at;
+    pages.push_back(align_down(at, kPage4K).value);
+    address = align_down(WireAddr{address}, kPage4K).value + kPage4K;
+  }
   return pages;
 }
 
@@ -93,6 +95,10 @@ WorkOpcode opcode_of(Operation operation) {
 
 }  // namespace
 
+std::uint64_t pages_of(const JourneySettings& s) {
+  return pages_touched(Range<VirtSpace>{{s.offset}, s.bytes}, s.page_bytes);
+}
+
 Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
     : settings_(settings),
       world_(std::make_unique<World>(world_for(settings, tweak))),
@@ -102,11 +108,10 @@ Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
   server.host = &world_->host(settings.hosts - 1);
   client.pid = client.host->running();
   server.pid = server.host->running();
-  for (const TransferEnd* const end : {&client, &server})
-    end->host->engine().set_reason_listener(
-        [this, end](std::string_view, const trace::Reason& reason) {
-          causes_.push_back({end, reason});
-        });
+  for (TransferEnd* const end : {&client, &server})
+    end->host->engine().set_reason_listener([end](std::string_view, const trace::Reason& reason) {
+      if (!end->cause) end->cause = reason;
+    });
   start_neighbours();
 }
 
@@ -150,7 +155,7 @@ bool Transfer::touch(TransferEnd& end) {
 }
 
 bool Transfer::write(TransferEnd& end, const Pattern& pattern) {
-  end.before = pattern;
+  end.content = pattern;
   std::vector<std::byte> chunk(std::min(Pattern::kStep, settings_.bytes));
   for (std::uint64_t done = 0; done < settings_.bytes; done += chunk.size()) {
     const Bytes part = Bytes(chunk).first(std::min(Pattern::kStep, settings_.bytes - done));
@@ -242,15 +247,9 @@ void Transfer::post_and_finish() {
 }
 
 void Transfer::post() {
-  for (const TransferEnd* const end : {&client, &server}) {
-    auto& before = counters_before_[end == &client ? 0 : 1];
-    before.clear();
-    for (std::size_t i = 0; i < trace::kCounterCount; ++i)
-      before.push_back(end->host->counter(static_cast<trace::Counter>(i)));
-  }
+  for (TransferEnd* const end : {&client, &server}) end->before = end->host->counts();
   witness_->take();
   completion_.reset();
-  server_completions_.clear();
   const auto length = static_cast<std::uint32_t>(request.bytes);
   ASSERT(request.bytes <= kLongestSegment);
   if (request.operation == Operation::Send) {
@@ -274,11 +273,13 @@ void Transfer::post() {
 }
 
 bool Transfer::is_done() {
-  if (then_ && counted(server, trace::Counter::PacketsReceived) >= after_packets_)
-    std::exchange(then_, nullptr)();
+  constexpr auto kReceived = trace::Counter::PacketsReceived;
+  const std::uint64_t packets =
+      server.host->counter(kReceived) - server.before[static_cast<std::size_t>(kReceived)];
+  if (then_ && packets >= after_packets_) std::exchange(then_, nullptr)(packets);
   driver::Completion completion;
-  while (server.connection->cq->poll({&completion, 1}) != 0)
-    server_completions_.push_back(completion);
+  while (server.connection->cq->poll({&completion, 1}) != 0) {
+  }
   if (client.connection->cq->poll({&completion, 1}) == 0) return false;
   completion_ = completion;
   took_ = world_->now() - posted_at_;
@@ -288,26 +289,19 @@ bool Transfer::is_done() {
 void Transfer::finish() {
   world_->run_until([this] { return is_done(); }, kPatience);
   // What is still on its way gets there.
-  world_->run_until([] { return false; }, milliseconds(1));
+  world_->pass(milliseconds(1));
   is_done();
   heard_ = witness_->take();
+  for (TransferEnd* const end : {&client, &server})
+    end->counted = end->host->counted_since(end->before);
 }
 
-void Transfer::clear_target() {
-  write(request.operation == Operation::Read ? client : server, Pattern());
-}
+void Transfer::clear_target() { write(is_read() ? client : server, Pattern()); }
 
 Duration Transfer::cpu_busy(Duration latency) const {
   const Duration busy =
       std::max(latency, cost_of(Constant::PostRequest) + cost_of(Constant::PollCompletion));
   return request.operation == Operation::Send ? busy * 2 : busy;
-}
-
-const TransferEnd& Transfer::source() const {
-  return settings_.operation == Operation::Read ? server : client;
-}
-const TransferEnd& Transfer::target() const {
-  return settings_.operation == Operation::Read ? client : server;
 }
 
 bool Transfer::holds(const TransferEnd& end, const Pattern& pattern) const {
@@ -323,20 +317,14 @@ bool Transfer::holds(const TransferEnd& end, const Pattern& pattern) const {
   return true;
 }
 
-bool Transfer::moved_all() const { return holds(target(), source().before); }
-bool Transfer::is_untouched() const { return holds(target(), target().before); }
+bool Transfer::moved_all() const { return holds(target(), source().content); }
+bool Transfer::is_untouched() const { return holds(target(), target().content); }
 
 std::vector<std::byte> Transfer::first_arrived() const {
   const TransferEnd& end = target();
   constexpr std::uint64_t kShown = 8;
   if (!has_buffer(end)) return {};
   return end.host->load(end.start, std::min(kShown, settings_.bytes));
-}
-
-trace::Reason Transfer::cause_at(const TransferEnd& end) const {
-  for (const Cause& cause : causes_)
-    if (cause.end == &end) return cause.reason;
-  return {};
 }
 
 bool Transfer::is_payload(const TransferEnd& end, BusAddr at) {
@@ -351,15 +339,9 @@ std::vector<trace::Event> Transfer::payload_accesses(const TransferEnd& end,
   return found;
 }
 
-void Transfer::after_packets(std::uint64_t packets, std::function<void()> what) {
+void Transfer::after_packets(std::uint64_t packets, std::function<void(std::uint64_t)> what) {
   after_packets_ = packets;
   then_ = std::move(what);
-}
-
-std::uint64_t Transfer::counted(const TransferEnd& end, trace::Counter counter) const {
-  const auto& before = counters_before_[&end == &client ? 0 : 1];
-  const auto index = static_cast<std::size_t>(counter);
-  return end.host->counter(counter) - (index < before.size() ? before[index] : 0);
 }
 
 }  // namespace softhca::sim

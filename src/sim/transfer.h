@@ -37,13 +37,18 @@ struct TransferEnd {
   const Connection::End* connection{};
   std::vector<std::uint64_t> bus_pages;  // where its 4 KiB pages lie for the device, in order
   trace::Reason refused;                 // why it could not be registered
+  trace::Reason cause;                   // the first thing that this side refused, and why
   MoveAttempts attempts;
-  Pattern before;  // what the program put there last
+  Pattern content;  // what the program put there last
   // What was heard at each stage, on this host.
   Heard allocated, touched, registered, moved;
+  Host::Counts before{}, counted{};  // the posting; and from there to the end
 
   std::uint16_t number() const { return host->number(); }
 };
+
+// How many pages a buffer touches.
+std::uint64_t pages_of(const JourneySettings& settings);
 
 class Transfer {
  public:
@@ -87,7 +92,6 @@ class Transfer {
   // What came of it.
   bool is_posted() const { return posted_; }
   const std::optional<driver::Completion>& completion() const { return completion_; }
-  const std::vector<driver::Completion>& server_completions() const { return server_completions_; }
   const Heard& heard() const { return heard_; }  // from the posting on, both hosts
   Time posted_at() const { return posted_at_; }
   Duration took() const { return took_; }
@@ -105,31 +109,24 @@ class Transfer {
   // Its program writes the pattern. False: there are no frames for it.
   bool write(TransferEnd& end, const Pattern& pattern);
   // Whose bytes move, and to whom.
-  const TransferEnd& source() const;
-  const TransferEnd& target() const;
-  std::uint64_t counted(const TransferEnd& end, trace::Counter counter) const;  // since post()
-
-  // Why a side refused something: first causes, in order.
-  struct Cause {
-    const TransferEnd* end{};
-    trace::Reason reason;
-  };
-  const std::vector<Cause>& causes() const { return causes_; }
-  // The first one of that side; None if it refused nothing.
-  trace::Reason cause_at(const TransferEnd& end) const;
+  const TransferEnd& source() const { return is_read() ? server : client; }
+  const TransferEnd& target() const { return is_read() ? client : server; }
+  // From the posting to the end.
+  static std::uint64_t counted(const TransferEnd& end, trace::Counter counter) {
+    return end.counted[static_cast<std::size_t>(counter)];
+  }
 
   // Whether an access of the device was to the registered buffer, not to a ring.
   static bool is_payload(const TransferEnd& end, BusAddr at);
   // The first accesses of a kind (DmaRead, DmaWrite) that were.
   std::vector<trace::Event> payload_accesses(const TransferEnd& end, trace::EventKind kind) const;
 
-  // Something to be done when that many packets have reached the server, or any time later.
-  void after_packets(std::uint64_t packets, std::function<void()> what);
+  // Something to be done when that many packets have reached the server; it hears how many have.
+  void after_packets(std::uint64_t packets, std::function<void(std::uint64_t)> what);
 
   const JourneySettings& settings() const { return settings_; }
   World& world() { return *world_; }
   const World& world() const { return *world_; }
-  Witness& witness() { return *witness_; }
   TransferEnd client;
   TransferEnd server;
   // Programs that have nothing to do with it, with memory of their own.
@@ -144,6 +141,7 @@ class Transfer {
  private:
   void start_neighbours();
   bool is_done();
+  bool is_read() const { return settings_.operation == Operation::Read; }
 
   JourneySettings settings_;
   std::unique_ptr<World> world_;
@@ -155,11 +153,8 @@ class Transfer {
   Duration took_;
   bool posted_ = false;
   std::optional<driver::Completion> completion_;
-  std::vector<driver::Completion> server_completions_;
-  std::array<std::vector<std::uint64_t>, 2> counters_before_;
-  std::vector<Cause> causes_;
   std::uint64_t after_packets_ = 0;
-  std::function<void()> then_;
+  std::function<void(std::uint64_t)> then_;
 };
 
 }  // namespace softhca::sim

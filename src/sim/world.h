@@ -50,6 +50,10 @@ class World {
   // Steps until `done` holds; false if nothing is left to happen before `limit` has passed. The
   // clock then stands at the limit.
   bool run_until(const std::function<bool()>& done, Duration limit);
+  // Lets so much time pass.
+  void pass(Duration time) {
+    run_until([] { return false; }, time);
+  }
 
  private:
   bool run_instant();

@@ -76,12 +76,9 @@ View view_of_server(const Transfer& t) {
     view.sees = kNothing;
     return view;
   }
-  const bool has_all = t.moved_all();
   if (t.first_arrived().empty())
     view.sees = "nothing: it has given the memory back";
-  else if (t.settings().operation == Operation::Read)
-    view.sees = "its bytes as they were";
-  else if (has_all)
+  else if (t.moved_all())
     view.sees = "the bytes";
   else if (t.is_untouched())
     view.sees = "its buffer as it left it: nothing has arrived";
@@ -92,7 +89,7 @@ View view_of_server(const Transfer& t) {
 
 View view_of_nic(const Transfer& t, const TransferEnd& end, std::string who) {
   View view{std::move(who), ""};
-  const trace::Reason cause = t.cause_at(end);
+  const trace::Reason& cause = end.cause;
   const Heard::Kind& refusals = t.heard().of(end.number(), EventKind::KeyRefusal);
   const Heard::Kind& checks = t.heard().of(end.number(), EventKind::KeyCheck);
   if (cause && cause.id != end.refused.id)
@@ -127,12 +124,11 @@ View view_of_iommu(const Transfer& t) {
 bool came_as_expected(const Transfer& t, const Outcome& outcome) {
   std::optional<Status> status;
   if (t.completion()) status = t.completion()->status;
-  const trace::ReasonId at_client =
-      t.client.refused ? t.client.refused.id : t.cause_at(t.client).id;
+  const trace::ReasonId at_client = t.client.refused ? t.client.refused.id : t.client.cause.id;
   const auto faults = t.server.host->iommu().faults().records();
   const host::VtdReason iommu = faults.empty() ? host::VtdReason::None : faults.front().vtd;
   return status == outcome.status && at_client == outcome.at_client &&
-         t.cause_at(t.server).id == outcome.at_server && iommu == outcome.iommu &&
+         t.server.cause.id == outcome.at_server && iommu == outcome.iommu &&
          (!t.is_posted() || !t.moved_all());
 }
 
@@ -182,8 +178,7 @@ Result<Story, std::string> tell_wrong(const JourneySettings& settings) {
   Step happened;
   happened.phase = "What went wrong";
   happened.title = std::string(wrong->what.name);
-  happened.host =
-      transfer.cause_at(transfer.server) || wrong->reach == Reach::ServerNic ? "server" : "client";
+  happened.host = transfer.server.cause || wrong->reach == Reach::ServerNic ? "server" : "client";
   happened.told = account.told;
   happened.facts = account.facts;
   happened.mark = wrong->outcome.status == Status::Success ? Mark::Unnoticed : Mark::Refused;

@@ -26,6 +26,35 @@ void refill(Transfer& t) {
   ASSERT(done);
 }
 
+// The pages that the kernel gave the server's program for its buffer.
+Range<VirtSpace> buffer_pages(const Transfer& t) {
+  const JourneySettings& s = t.settings();
+  return {align_down(t.server.start, s.page_bytes), pages_of(s) * s.page_bytes};
+}
+
+// Another program at the server takes page after page until it has that frame, or `most` of them.
+// True: it has it.
+bool let_neighbour_take(Transfer& t, PhysAddr frame, std::uint64_t most) {
+  Host& host = *t.server.host;
+  const host::Pid other = t.neighbours.front().pid;
+  const auto has_it = [&] { return host.kernel().frames().owner_of(frame).pid == other; };
+  host.run(other);
+  for (std::uint64_t i = 0; i < most && !has_it(); ++i)
+    host.fill(host.allocate(kPage4K), kPage4K, kFill);
+  host.run(t.server.pid);
+  return has_it();
+}
+
+// The NIC's own table has a wrong bus address for the buffer's first page.
+void misdirect_first_page(Transfer& t, BusAddr page) {
+  const nic::Tables tables = t.server.host->tables();
+  nic::KeyRecord& record = tables.keys[t.server.key.index()];
+  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
+    tables.translations[record.first_page] = page.value;
+  else
+    record.bus = page.value + offset_in(t.server.start, kPage4K);
+}
+
 // The client's own buffer stays unknown to its NIC.
 void play_not_registered(Transfer& t, Account& account) {
   t.connect_ends();
@@ -69,16 +98,10 @@ void play_past_the_end(Transfer& t, Account& account) {
 }
 
 void play_missing_right(Transfer& t, Account& account) {
-  const bool reads = t.settings().operation == Operation::Read;
-  AccessFlags rights = Access::LocalWrite;
-  rights |= reads ? Access::RemoteWrite : Access::RemoteRead;
-  t.prepare(t.needed_rights(t.client), rights);
+  t.prepare(t.needed_rights(t.client), AccessFlags(Access::LocalWrite) | Access::RemoteRead);
   t.post_and_finish();
-  account.told =
-      fmt::format("The server registered its buffer without the right that lets others {} it.",
-                  reads ? "read" : "write");
-  account.facts = {
-      {"rights given", reads ? "local write, remote write" : "local write, remote read"}};
+  account.told = "The server registered its buffer without the right that lets others write it.";
+  account.facts = {{"rights given", "local write, remote read"}};
 }
 
 void play_wrong_key(Transfer& t, Account& account) {
@@ -93,7 +116,6 @@ void play_wrong_key(Transfer& t, Account& account) {
 }
 
 void play_other_domain(Transfer& t, Account& account) {
-  t.connect_ends();
   t.prepare();
   const auto other = t.server.host->engine().alloc_pd();
   ASSERT(other);
@@ -101,9 +123,8 @@ void play_other_domain(Transfer& t, Account& account) {
   t.request.rkey = t.server.key;
   t.post_and_finish();
   account.told =
-      "The region is registered, with the right to write, but in another protection domain than "
-      "the queue"
-      " pair over which the request comes.";
+      "The region is registered, with the right to write, but in another protection domain than"
+      " the queue pair over which the request comes.";
   account.facts = {
       {"domains", fmt::format("region {}, queue pair {}", *other, t.server.connection->pd)}};
 }
@@ -111,8 +132,8 @@ void play_other_domain(Transfer& t, Account& account) {
 void play_deregistered(Transfer& t, Account& account) {
   t.prepare();
   std::uint64_t arrived = 0;
-  t.after_packets(2, [&t, &arrived] {
-    arrived = t.counted(t.server, trace::Counter::PacketsReceived);
+  t.after_packets(2, [&t, &arrived](std::uint64_t packets) {
+    arrived = packets;
     const auto done = t.server.host->engine().deregister_memory(t.server.key, t.world().now());
     ASSERT(done);
   });
@@ -127,22 +148,13 @@ void play_deregistered(Transfer& t, Account& account) {
 void unaware_of_pins(HostSettings& host) { host.kernel_knows_pins = false; }
 
 void play_migrated(Transfer& t, Account& account) {
-  t.connect_ends();
   t.prepare();
   const Heard::Kind& moved = t.server.moved.of(t.server.number(), trace::EventKind::FrameMoved);
   ASSERT(t.server.attempts.migrate == MoveAnswer::Done && !moved.first.empty());
   const PhysAddr old{moved.first[0].fields[1]};
   // The frame does not stay free for long: another program takes what there is.
   Host& host = *t.server.host;
-  const host::Pid own = host.running();
-  const host::Pid other = t.neighbours.front().pid;
-  host.run(other);
-  constexpr std::uint64_t kMost = 4096;
-  for (std::uint64_t i = 0; i < kMost; ++i) {
-    host.fill(host.allocate(kPage4K), kPage4K, kFill);
-    if (host.kernel().frames().owner_of(old).pid == other) break;
-  }
-  host.run(own);
+  const bool is_taken = let_neighbour_take(t, old, 4096);
   const std::string owner = host.kernel().owner_text(old);
   t.post_and_finish();
   const std::byte now = *host.ram().cpu_address(advance(old, offset_in(t.server.start, kPage4K)));
@@ -150,8 +162,7 @@ void play_migrated(Transfer& t, Account& account) {
       "The buffer was mapped for the device but not pinned, and the kernel moved its first page."
       " The device still has the old frame: the bytes of that page went there, no one refused, and"
       " the program does not see them. {}",
-      host.kernel().frames().owner_of(old).pid != other
-          ? "Whoever gets that frame next loses it to the device."
+      !is_taken      ? "Whoever gets that frame next loses it to the device."
       : now == kFill ? "The frame is still as its new owner left it."
                      : "Its new owner's bytes are overwritten.");
   account.facts = {{"old frame", fmt::format("{}, now of {}", hex(old.value), owner)},
@@ -163,20 +174,16 @@ void play_migrated(Transfer& t, Account& account) {
 void play_reused(Transfer& t, Account& account) {
   t.prepare();
   Host& host = *t.server.host;
-  const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
-  ASSERT(region != nullptr);
-  const VirtAddr first = align_down(t.server.start, region->page_bytes);
-  const Range<VirtSpace> pages{first, region->end - first.value};
-  const std::uint64_t page_bytes = region->page_bytes;
-  const PhysAddr old = host.kernel().walk(t.server.pid, first).phys;
-  t.witness().take();
+  const Range<VirtSpace> pages = buffer_pages(t);
+  const PhysAddr old = host.kernel().walk(t.server.pid, pages.start).phys;
   host.unmap(pages.start, pages.length);
-  const auto again = host.kernel().map_at(t.server.pid, pages.start, pages.length, page_bytes,
-                                          host::PageRight::Read | host::PageRight::Write);
+  const auto again =
+      host.kernel().map_at(t.server.pid, pages.start, pages.length, t.settings().page_bytes,
+                           host::PageRight::Read | host::PageRight::Write);
   ASSERT(again);
   refill(t);
   const std::uint64_t orphans = host.kernel().orphans();
-  const PhysAddr now = host.kernel().walk(t.server.pid, first).phys;
+  const PhysAddr now = host.kernel().walk(t.server.pid, pages.start).phys;
   t.post_and_finish();
   account.told =
       "The server's program gave the memory back and got new memory at the same address, but never"
@@ -216,9 +223,8 @@ void play_bus_master_off(Transfer& t, Account& account) {
   t.post_and_finish();
   account.told =
       "The bit that lets the client's NIC speak on the bus (bus master, in its command register) is"
-      " clear. The doorbell reaches it, since that is spoken to it; but it may not fetch the "
-      "request,"
-      " nor write a completion, nor send an interrupt.";
+      " clear. The doorbell reaches it, since that is spoken to it; but it may not fetch the"
+      " request, nor write a completion, nor send an interrupt.";
   account.facts = {{"command register", hex(t.client.host->config().command())}};
 }
 
@@ -241,9 +247,8 @@ void one_page_may_be_locked(HostSettings& host) { host.memlock_limit = kPage4K; 
 void play_memlock(Transfer& t, Account& account) {
   t.prepare();
   account.told =
-      "Each process may pin only so much memory (ulimit -l), and this buffer is more. The "
-      "registration"
-      " fails (ENOMEM), and nothing else happens.";
+      "Each process may pin only so much memory (ulimit -l), and this buffer is more. The"
+      " registration fails (ENOMEM), and nothing else happens.";
   account.facts = {
       {"limit", trace::bytes_text(kPage4K)},
       {"needed",
@@ -261,22 +266,6 @@ void deregister_behind_the_nic(Transfer& t) {
   record = kept;
 }
 
-// Gives the program's buffer back, and lets another program take the frame of its first page.
-host::Pid give_frame_away(Transfer& t, PhysAddr frame) {
-  Host& host = *t.server.host;
-  const host::Region* const region = host.kernel().program(t.server.pid).region_at(t.server.start);
-  ASSERT(region != nullptr);
-  const VirtAddr first = align_down(t.server.start, region->page_bytes);
-  host.unmap(first, region->end - first.value);
-  const host::Pid other = t.neighbours.front().pid;
-  host.run(other);
-  constexpr std::uint64_t kMost = 1u << 16;
-  for (std::uint64_t i = 0; i < kMost && host.kernel().frames().owner_of(frame).pid != other; ++i)
-    host.fill(host.allocate(kPage4K), kPage4K, kFill);
-  host.run(t.server.pid);
-  return other;
-}
-
 void defers_invalidation(HostSettings& host) { host.iommu = host::IommuMode::TranslateDeferred; }
 
 void play_stale_iotlb(Transfer& t, Account& account) {
@@ -287,7 +276,9 @@ void play_stale_iotlb(Transfer& t, Account& account) {
   t.post_and_finish();  // as usual; from now on the IOTLB knows the way
   ASSERT(t.completion());
   deregister_behind_the_nic(t);
-  give_frame_away(t, frame);
+  const Range<VirtSpace> pages = buffer_pages(t);
+  host.unmap(pages.start, pages.length);
+  let_neighbour_take(t, frame, 1u << 16);
   const std::string owner = host.kernel().owner_text(frame);
   const Time unmapped = t.world().now();
   t.post_and_finish();
@@ -316,13 +307,7 @@ void play_wild_address(Transfer& t, Account& account) {
   });
   ASSERT(victim != t.neighbours.end());
   const PhysAddr frame = host.kernel().walk(victim->pid, victim->start).phys;
-  const nic::Tables tables = host.tables();
-  nic::KeyRecord& record = tables.keys[t.server.key.index()];
-  // One address in the NIC's table is wrong.
-  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
-    tables.translations[record.first_page] = frame.value;
-  else
-    record.bus = frame.value + offset_in(t.server.start, kPage4K);
+  misdirect_first_page(t, {frame.value});
   t.post_and_finish();
   const std::byte now = *host.ram().cpu_address(advance(frame, offset_in(t.server.start, kPage4K)));
   account.told = fmt::format(
@@ -341,13 +326,8 @@ void play_nowhere(Transfer& t, Account& account) {
   const AccessFlags all =
       AccessFlags(Access::LocalWrite) | Access::RemoteWrite | Access::RemoteRead;
   t.prepare(all, all);
-  const nic::Tables tables = t.server.host->tables();
-  nic::KeyRecord& record = tables.keys[t.server.key.index()];
-  constexpr std::uint64_t kNowhere = 0x6'0000'0000;
-  if (record.layout == static_cast<std::uint32_t>(nic::KeyLayout::Pages))
-    tables.translations[record.first_page] = kNowhere;
-  else
-    record.bus = kNowhere + offset_in(t.server.start, kPage4K);
+  constexpr BusAddr kNowhere{0x6'0000'0000};
+  misdirect_first_page(t, kNowhere);
   t.post_and_finish();
   const auto faults_of = [&] { return t.server.host->iommu().faults().records(); };
   ASSERT(!faults_of().empty());

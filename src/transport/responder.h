@@ -166,6 +166,7 @@ class Responder {
   void repeat_atomic(const Request& request);
   void fail(Fault fault, const trace::Reason& reason);
   void queue_nak(wire::Psn psn, Fault fault);
+  Emission emission_of(wire::Operation operation, wire::Psn psn) const;
   Emission emit_acknowledge(const Reply& reply) const;
   Emission emit_read_response(const Reply& reply) const;
   Emission emit_atomic_response(const Reply& reply) const;

@@ -171,13 +171,19 @@ std::optional<Emission> Responder::poll_packet() {
   return out;
 }
 
-Emission Responder::emit_acknowledge(const Reply& reply) const {
+Emission Responder::emission_of(wire::Operation operation, wire::Psn psn) const {
   Emission out;
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::Acknowledge);
+  h.bth.opcode = wire::opcode_of(wire::Service::Rc, operation);
   h.bth.pkey = wire::kDefaultPkey;
   h.bth.dest_qpn = settings_.dest_qpn;
-  h.bth.psn = reply.psn;
+  h.bth.psn = psn;
+  return out;
+}
+
+Emission Responder::emit_acknowledge(const Reply& reply) const {
+  Emission out = emission_of(wire::Operation::Acknowledge, reply.psn);
+  wire::Headers& h = out.headers;
   h.aeth_kind = reply.kind;
   h.aeth_value = reply.value;
   h.msn = reply.msn;
@@ -185,12 +191,8 @@ Emission Responder::emit_acknowledge(const Reply& reply) const {
 }
 
 Emission Responder::emit_atomic_response(const Reply& reply) const {
-  Emission out;
+  Emission out = emission_of(wire::Operation::AtomicAcknowledge, reply.psn);
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::AtomicAcknowledge);
-  h.bth.pkey = wire::kDefaultPkey;
-  h.bth.dest_qpn = settings_.dest_qpn;
-  h.bth.psn = reply.psn;
   h.aeth_kind = wire::AethKind::Ack;
   h.aeth_value = wire::kCreditsInvalid;
   h.msn = reply.msn;
@@ -206,12 +208,9 @@ Emission Responder::emit_read_response(const Reply& reply) const {
   const std::uint64_t offset = std::uint64_t{reply.sent} * settings_.mtu;
   const auto bytes = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(settings_.mtu, reply.resource.bytes - offset));
-  Emission out;
+  Emission out =
+      emission_of(wire::read_response_operation(place), reply.resource.first.plus(reply.sent));
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::read_response_operation(place));
-  h.bth.pkey = wire::kDefaultPkey;
-  h.bth.dest_qpn = settings_.dest_qpn;
-  h.bth.psn = reply.resource.first.plus(reply.sent);
   h.bth.pad = wire::pad_for(bytes);
   if (place != wire::Place::Middle) {
     h.aeth_kind = wire::AethKind::Ack;

@@ -76,20 +76,7 @@ TEST_F(AtomicVerbs, AddAndSwapNumbersOfThisHost) {
 }
 
 TEST_F(AtomicVerbs, AreBuiltCallByCallToo) {
-  ASSERT_EQ(ibv_destroy_qp(a.qp), 0);
-  ibv_qp_init_attr_ex wanted{};
-  wanted.send_cq = wanted.recv_cq = a.cq;
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {16, 16, 2, 1, 64};
-  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  wanted.pd = a.pd;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-  a.qp = ibv_create_qp_ex(a.context, &wanted);
-  ASSERT_NE(a.qp, nullptr);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RESET;
-  ASSERT_EQ(ibv_modify_qp(b.qp, &attr, IBV_QP_STATE), 0);
-  connect(a, b);
+  connect_extended(a, b, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
   if (HasFatalFailure()) return;
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a.qp);
   ibv_wr_start(qp);

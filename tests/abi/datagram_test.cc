@@ -179,13 +179,8 @@ TEST_F(Datagram, RefusesWhatTheServiceDoesNotHave) {
   EXPECT_EQ(a.send(to_b, b.qp->qp_num, 8, IBV_WR_RDMA_READ), EOPNOTSUPP);
   EXPECT_EQ(a.send(nullptr, b.qp->qp_num, 8), EINVAL);
   EXPECT_EQ(ibv_destroy_ah(to_b), 0);
-  ibv_qp_init_attr_ex wanted{};
-  wanted.send_cq = wanted.recv_cq = a.cq;
-  wanted.qp_type = IBV_QPT_UD;
-  wanted.cap = {1, 1, 1, 1, 0};
-  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  wanted.pd = a.pd;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+  auto wanted =
+      extended_attributes(a.pd, a.cq, IBV_QPT_UD, {1, 1, 1, 1, 0}, IBV_QP_EX_WITH_RDMA_WRITE);
   EXPECT_EQ(ibv_create_qp_ex(a.context, &wanted), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
 }

@@ -146,4 +146,29 @@ inline void connect(Endpoint& a, Endpoint& b) {
   ASSERT_EQ(b.to_rts(), 0);
 }
 
+// For a queue pair that is posted to call by call.
+inline ibv_qp_init_attr_ex extended_attributes(ibv_pd* pd, ibv_cq* cq, ibv_qp_type type,
+                                               const ibv_qp_cap& cap, std::uint64_t operations) {
+  ibv_qp_init_attr_ex wanted{};
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.qp_type = type;
+  wanted.cap = cap;
+  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  wanted.pd = pd;
+  wanted.send_ops_flags = operations;
+  return wanted;
+}
+
+// Gives `a` such a queue pair instead of its own, and connects the two anew.
+inline void connect_extended(Endpoint& a, Endpoint& b, std::uint64_t operations) {
+  ASSERT_EQ(ibv_destroy_qp(a.qp), 0);
+  auto wanted = extended_attributes(a.pd, a.cq, IBV_QPT_RC, {16, 16, 2, 1, 64}, operations);
+  a.qp = ibv_create_qp_ex(a.context, &wanted);
+  ASSERT_NE(a.qp, nullptr);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  ASSERT_EQ(ibv_modify_qp(b.qp, &attr, IBV_QP_STATE), 0);
+  connect(a, b);
+}
+
 }  // namespace verbs_test

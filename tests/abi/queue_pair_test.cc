@@ -192,13 +192,8 @@ TEST(QueuePair, OffersTheExtendedInterfaceOnlyIfAskedTo) {
   Endpoint end;
   ASSERT_TRUE(end.is_ready());
   EXPECT_EQ(ibv_qp_to_qp_ex(end.qp), nullptr);
-  ibv_qp_init_attr_ex wanted{};
-  wanted.send_cq = wanted.recv_cq = end.cq;
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {1, 1, 1, 1, 0};
-  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  wanted.pd = end.pd;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_BIND_MW;
+  auto wanted =
+      extended_attributes(end.pd, end.cq, IBV_QPT_RC, {1, 1, 1, 1, 0}, IBV_QP_EX_WITH_BIND_MW);
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(end.context, &wanted), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

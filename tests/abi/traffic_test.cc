@@ -168,20 +168,7 @@ TEST_F(Traffic, ServesAnExtendedQueueBothWays) {
 }
 
 TEST_F(Traffic, PostsWhatWasBuiltCallByCall) {
-  ASSERT_EQ(ibv_destroy_qp(a.qp), 0);
-  ibv_qp_init_attr_ex wanted{};
-  wanted.send_cq = wanted.recv_cq = a.cq;
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {16, 16, 2, 1, 64};
-  wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  wanted.pd = a.pd;
-  wanted.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE;
-  a.qp = ibv_create_qp_ex(a.context, &wanted);
-  ASSERT_NE(a.qp, nullptr);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RESET;
-  ASSERT_EQ(ibv_modify_qp(b.qp, &attr, IBV_QP_STATE), 0);
-  connect(a, b);
+  connect_extended(a, b, IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE);
   if (HasFatalFailure()) return;
   receive(b, 5, 0, 64);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a.qp);

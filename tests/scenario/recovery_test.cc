@@ -65,7 +65,7 @@ TEST(Recovery, PacketsForADestroyedQueuePairAreDropped) {
   std::array sges{pair.a.sge(0, 64)};
   pair.post(pair.connection.a, write_to(pair.b, sges));
   ASSERT_TRUE(pair.world.host(1).engine().destroy_qp(*pair.connection.b.qp, pair.world.now()));
-  pair.world.run_until([] { return false; }, milliseconds(2));
+  pair.world.pass(milliseconds(2));
   EXPECT_GE(pair.world.host(1).counter(trace::Counter::PacketsDropped), 1u);
   EXPECT_TRUE(pair.is_filled(pair.b, 0, kBufferBytes, std::byte{0x11}));
 }
@@ -104,7 +104,7 @@ TEST(Recovery, ARegionThatGoesInTheMiddleOfAReadEndsIt) {
   pair.post(pair.connection.a, read);
   read.wr_id = 2;
   pair.post(pair.connection.a, read);
-  pair.world.run_until([] { return false; }, microseconds(250));
+  pair.world.pass(microseconds(250));
   ASSERT_TRUE(pair.world.host(1).engine().deregister_memory(pair.b.key, pair.world.now()));
   pair.settle();
   const auto done = pair.completions(pair.connection.a);

@@ -360,7 +360,7 @@ std::string Machines::run() {
     if (line.open && !line.work->finished()) complain("not everything completed");
   if (!all && wrong_.empty()) complain("nothing is left to happen");
   end_all();
-  if (wrong_.empty()) world_->run_until([] { return false; }, milliseconds(20));
+  if (wrong_.empty()) world_->pass(milliseconds(20));
   for (std::size_t i = 0; i < world_->host_count() && wrong_.empty(); ++i) check_balance(i);
   return wrong_;
 }
