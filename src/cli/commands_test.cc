@@ -154,17 +154,22 @@ TEST(CommandJourney, UsesColourAndRulesOnlyOnATerminal) {
 TEST(CommandJourney, TellsMachinesTheSame) {
   JourneyArguments journey;
   journey.json = true;
+  journey.settings.bytes = 30'000;
   journey.settings.sockets = true;
   journey.settings.compare = 3;
   const auto json = nlohmann::json::parse(said_by(command_journey, journey).out);
   EXPECT_EQ(json["steps"].size(), 22u);
   EXPECT_EQ(json["steps"][3]["title"], "MMU");
+  const auto story = sim::tell_journey(journey.settings);
+  ASSERT_TRUE(story);
+  for (std::size_t i = 0; i < story->steps.size(); ++i)
+    EXPECT_EQ(json["steps"][i]["facts"].size(), story->steps[i].facts.size()) << i;
   EXPECT_EQ(json["compared"]["rdma"]["transfers"], 3);
   EXPECT_TRUE(json["came_out_right"]);
   for (const auto& row : json["ledger"])
     if (row["name"] == "bytes copied by a CPU") {
       EXPECT_EQ(row["rdma"]["client"], 0);
-      EXPECT_EQ(row["sockets"]["client"], 10'000);
+      EXPECT_EQ(row["sockets"]["client"], 30'000);
     }
 }
 

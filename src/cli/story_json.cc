@@ -9,8 +9,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json step_json(const sim::Step& step) {
-  Json facts = Json::object();
-  for (const sim::Fact& fact : step.facts) facts[fact.name] = fact.value;
+  Json facts = Json::array();  // a name may be that of the fact before: ""
+  for (const sim::Fact& fact : step.facts)
+    facts.push_back({{"name", fact.name}, {"value", fact.value}});
   return {{"title", step.title},
           {"phase", step.phase},
           {"host", step.host},

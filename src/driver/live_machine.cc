@@ -172,6 +172,10 @@ void LiveMachine::build_engine(std::uint64_t seed) {
 }
 
 void LiveMachine::tell(std::string_view what, const Reason& reason) {
+  tell_line(std::string(what) + ": " + trace::reason_text(reason));
+}
+
+void LiveMachine::tell_line(const std::string& line) {
   if (settings_.quiet || lines_told_ > kLinesAtMost) return;
   if (lines_told_++ == kLinesAtMost) {
     std::fputs(
@@ -180,15 +184,13 @@ void LiveMachine::tell(std::string_view what, const Reason& reason) {
         stderr);
     return;
   }
-  std::fprintf(stderr, "softhca: %s: %.*s: %s\n", description_.name.c_str(),
-               static_cast<int>(what.size()), what.data(), trace::reason_text(reason).c_str());
+  std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(), line.c_str());
 }
 
 Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wire::Qpn qpn) {
   const auto opened = udp_->open(source);
   if (!opened) {
-    std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(),
-                 opened.error().text.c_str());
+    tell_line(opened.error().text);
     return Reason{.id = opened.error().reason};
   }
   listening_ = true;

@@ -56,6 +56,7 @@ class LiveMachine {
  private:
   LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
               os::GuardedCopy copy, local::QpnBlock block);
+  void tell_line(const std::string& line);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
   void fill_header();

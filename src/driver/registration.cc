@@ -128,7 +128,7 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
               .bytes = request.buffer.length,
               .pages = pages.length / kPage4K,
               .leaves = parts_.dma.leaves() - leaves_before};
-  held.mapping.pages = {};
+  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
   regions_.emplace(key->value, std::move(held));
   return region;
 }

@@ -173,8 +173,8 @@ Result<void, PortFailure> PortGroup::bind_in_order() {
   return {};
 }
 
-// One who is stopped may have the lock. Then it is done without: the table is only read, and if
-// somebody joins just now, it is that one who steers anew.
+// One who is stopped may have the lock. Then it is done without, and the table is only read. One
+// who joins just now may be steered over: his packets are then forwarded until somebody repairs.
 void PortGroup::repair() {
   if (!socket_.is_open() || !wants_steering(seat_)) return;
   const auto lock = lock_group(seat_, 1);

@@ -243,7 +243,7 @@ void Device::fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now) {
     on_failure(slot, why, now);
     slot.qp->enter_error(Status::Flushed, why, now);
     raise_event(EqeKind::QpFatal, context.qpn.value, why.id, now);
-    activate(slot);
+    after_work(slot, now);  // what was flushed may belong to another queue, which has not failed
   }
 }
 

@@ -229,8 +229,11 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
                            .reason = {}};
   if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::FetchAdd))
     reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
-  if (!reason && is_for_datagrams()) reason = check_address(request);
   const bool is_written = transport::brings_bytes(work.opcode);
+  // There is nowhere to put them. The driver refuses it; the slot may have been written to since.
+  if (!reason && is_written && has(WqeFlag::Inline))
+    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value};
+  if (!reason && is_for_datagrams()) reason = check_address(request);
   for (const Segment& s : request.segments) {
     work.bytes += s.bytes;
     if (reason || s.bytes == 0) continue;
@@ -246,7 +249,7 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
               .object = context_.qpn.value,
               .length = work.bytes,
               .high = kMaxMessageBytes};
-  if (!reason && transport::is_atomic(work.opcode)) reason = check_atomic(request, work.bytes);
+  if (!reason && transport::is_atomic(work.opcode)) reason = check_atomic(work.bytes);
   if (reason) {
     const bool by_length =
         reason.id == ReasonId::MessageTooLong || reason.id == ReasonId::AtomicLength;

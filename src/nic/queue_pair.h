@@ -149,7 +149,7 @@ class QueuePair final : public transport::MemoryPort {
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
-  trace::Reason check_atomic(const Fetched& request, std::uint64_t bytes) const;
+  trace::Reason check_atomic(std::uint64_t bytes) const;
   // queue_pair_datagram.cc
   bool wants_sends() const;
   void take_address(Fetched& into, ConstBytes bytes) const;

@@ -7,8 +7,8 @@ using trace::Reason;
 using trace::ReasonId;
 
 // `bytes` is what its scatter list holds: room for the original value.
-Reason QueuePair::check_atomic(const Fetched& request, std::uint64_t bytes) const {
-  if (bytes == transport::kAtomicBytes && request.inline_bytes.empty()) return {};
+Reason QueuePair::check_atomic(std::uint64_t bytes) const {
+  if (bytes == transport::kAtomicBytes) return {};
   return {.id = ReasonId::AtomicLength,
           .object = context_.qpn.value,
           .length = bytes,

@@ -36,7 +36,9 @@ std::vector<std::string> setting_of(const Transfer& transfer) {
       trace::counted(asked(trace::Counter::PacketsSent), "packet")));
   if (transfer.request.operation == Operation::Read)
     lines.push_back(
-        "Told from the client down and up again; the bytes themselves go from step 14 to step 10.");
+        "Told from the client down and up again; the bytes themselves go from the server's NIC to "
+        "the"
+        " client's PCIe.");
   const std::size_t others = transfer.world().host_count() - 2;
   lines.push_back(fmt::format(
       "Each of the two servers: {} of RAM, a NIC (01:00.0) on PCIe Gen3 x8, 100 Gb/s Ethernet.{}",
@@ -86,11 +88,11 @@ std::vector<Step> steps_of(const Transfer& transfer, bool moved_all) {
 }  // namespace
 
 Result<Story, std::string> tell_journey(const JourneySettings& settings) {
+  if (!settings.acs_redirect && !settings.gpu)
+    return std::string("--acs is about NIC and GPU; add --memory gpu");
   if (!settings.wrong.empty()) return tell_wrong(settings);
   if (settings.gpu && (settings.sockets || settings.compare != 0))
     return std::string("sockets are told of memory of the host; leave --memory out");
-  if (!settings.acs_redirect && !settings.gpu)
-    return std::string("--acs is about NIC and GPU; add --memory gpu");
   Transfer transfer(settings);
   if (!transfer.prepare())
     return fmt::format("memory is too fragmented for pages of {}; lower --fragmentation",

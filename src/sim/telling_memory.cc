@@ -193,7 +193,9 @@ Step tell_mmu(const Transfer& transfer, const TransferEnd& end) {
                     (faults.first[0].fields[1] & 4) != 0 ? ", user" : ""));
   step.details.push_back(fmt::format(
       "priced, not measured: {} for the first touches",
-      trace::time_text(cost_of(Constant::TouchPage) * static_cast<std::int64_t>(faults.count))));
+      trace::time_text(
+          cost_of(Constant::TouchPage) *
+          static_cast<std::int64_t>(faults.count * transfer.settings().page_bytes / kPage4K))));
   add_events(step, end.touched.of(end.number(), EventKind::PageFault), kEventsShown);
   add_events(step, end.touched.of(end.number(), EventKind::MmuWalk), kEventsShown);
   return step;

@@ -42,14 +42,14 @@ std::string tlp_line(const Event& event) {
   constexpr std::array<std::string_view, 3> kNames = {"memory read (MRd)", "memory write (MWr)",
                                                       "completion (CplD)"};
   const std::uint64_t kind = event.fields[0];
-  return fmt::format("{} at {}, {} bytes", kind < kNames.size() ? kNames[kind] : "?",
-                     hex(event.fields[1]), event.fields[2]);
+  return fmt::format("{} at {}, {}", kind < kNames.size() ? kNames[kind] : "?",
+                     hex(event.fields[1]), counted(event.fields[2], "byte"));
 }
 
 std::string packet_line(const Event& event) {
   const wire::OpcodeInfo* const row = wire::find_opcode(static_cast<std::uint8_t>(event.fields[0]));
-  return fmt::format("{} PSN {:#08x}, {} bytes", row == nullptr ? "unknown opcode" : row->name,
-                     event.fields[1], grouped(event.fields[2]));
+  return fmt::format("{} PSN {:#08x}, {}", row == nullptr ? "unknown opcode" : row->name,
+                     event.fields[1], counted(event.fields[2], "byte"));
 }
 
 // "0xa000 -> 0x5000, read only"
@@ -93,7 +93,8 @@ void tell_translations(const Transfer& transfer, const TransferEnd& end, Step& s
   const bool is_direct = peer.count != 0 && peer.first[0].fields[3] == 0;
   if (is_direct && end.host->dma().translates())
     step.told =
-        "It is not asked: NIC and GPU are behind one switch, which knows where the GPU's memory is"
+        "It is not asked for the buffer: NIC and GPU are behind one switch, which knows where the "
+        "GPU's memory is"
         " and hands the requests over by itself.";
   else if (end.host->dma().mode() == host::IommuMode::PassThrough)
     step.told = "It lets the device through untranslated: any frame could be reached.";
@@ -220,9 +221,10 @@ Step tell_pcie(const Transfer& transfer, const TransferEnd& end) {
         counted(writes, "write", "carries", "carry"), cqes == 0 ? "" : " and the completion");
   if (const Heard::Kind& peer = transfer.heard().of(end.number(), EventKind::PeerAccess);
       peer.count != 0)
-    step.told += peer.first[0].fields[3] != 0
-                     ? " They go up to the root complex and down again to the GPU (ACS redirect)."
-                     : " They go through the switch straight to the GPU, past the root complex.";
+    step.told += peer.first[0].fields[3] != 0 ? " Those of the buffer go up to the root complex "
+                                                "and down again to the GPU (ACS redirect)."
+                                              : " Those of the buffer go through the switch "
+                                                "straight to the GPU, past the root complex.";
   std::size_t shown = 0;
   for (const Event& event : transfer.heard().of(end.number(), EventKind::Tlp).first) {
     if (!Transfer::is_payload(end, {event.fields[1]})) continue;

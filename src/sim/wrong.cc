@@ -137,7 +137,9 @@ std::string what_does_not_fit(const JourneySettings& settings, const WrongCase& 
   if (settings.operation != Operation::Write) return is_told + "a WRITE; leave --op out";
   if (settings.gpu) return is_told + "memory of the host; leave --memory out";
   if (settings.iommu != IommuChoice::On) return is_told + "an IOMMU of its own; leave --iommu out";
-  if (settings.sockets || settings.compare != 0) return is_told + "RDMA alone; leave --sockets out";
+  if (settings.page_bytes != kPage4K) return is_told + "pages of 4 KiB; leave --pages out";
+  if (settings.sockets) return is_told + "RDMA alone; leave --sockets out";
+  if (settings.compare != 0) return is_told + "RDMA alone; leave --compare out";
   if (settings.bytes < wrong.least_bytes)
     return fmt::format("{}{} bytes or more; raise --bytes", is_told, wrong.least_bytes);
   return "";

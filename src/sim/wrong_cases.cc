@@ -249,6 +249,7 @@ void play_memlock(Transfer& t, Account& account) {
   account.told =
       "Each process may pin only so much memory (ulimit -l), and this buffer is more. The"
       " registration fails (ENOMEM), and nothing else happens.";
+  account.client_kernel = "counts what is pinned, and refuses what would be over the limit";
   account.facts = {
       {"limit", trace::bytes_text(kPage4K)},
       {"needed",
@@ -288,9 +289,10 @@ void play_stale_iotlb(Transfer& t, Account& account) {
   account.told = fmt::format(
       "The buffer was deregistered and its memory given back; the kernel took the mapping out of"
       " the IOMMU's table, but put off telling the IOTLB (deferred mode: up to 10 ms, or 256"
-      " unmappings). A faulty NIC, which kept the key and the old bus address, was let through {} "
-      "times. {}",
-      stale, now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
+      " unmappings). A faulty NIC, which kept the key and the old bus address, was let through {}."
+      " {}",
+      trace::counted(stale, "time"),
+      now == kFill ? "Nobody was hit." : "It wrote into another program's memory.");
   account.facts = {{"frame", fmt::format("{}, now of {}", hex(frame.value), owner)},
                    {"open since", trace::time_text(t.world().now() - unmapped)}};
   account.server_kernel = fmt::format("gave the frame to {}; the flush is still to come", owner);
@@ -353,7 +355,7 @@ const WrongCase kCases[] = {
      play_not_registered,
      {Status::LocalProtection, ReasonId::KeyUnknown, kNoReason, VtdReason::None},
      "Register the buffer (ibv_reg_mr), and use the key that this gives."},
-    {{"past-the-end", "One byte past the region, inside the same page."},
+    {{"past-the-end", "One byte past the region."},
      Reach::ServerNic,
      nullptr,
      play_past_the_end,

@@ -172,7 +172,7 @@ TEST(Journey, GpuMemoryIsReachedThroughTheRootComplexOrPastIt) {
   settings.acs_redirect = false;
   const Story direct = told(settings);
   EXPECT_TRUE(says(step_of(direct, "PCIe", "server"), "straight to the GPU"));
-  EXPECT_TRUE(says(step_of(direct, "IOMMU", "server"), "is not asked"));
+  EXPECT_TRUE(says(step_of(direct, "IOMMU", "server"), "is not asked for the buffer"));
   settings.acs_redirect = true;
   settings.iommu = IommuChoice::Off;
   EXPECT_TRUE(says(step_of(told(settings), "IOMMU", "server"), "There is none"));
@@ -311,6 +311,12 @@ TEST(Wrong, WhatDoesNotFitIsSaidInOneLine) {
     other.iommu = IommuChoice::Off;
     EXPECT_FALSE(tell_journey(other));
     other.iommu = IommuChoice::On;
+    other.page_bytes = kPage2M;
+    EXPECT_FALSE(tell_journey(other));
+    other.page_bytes = kPage4K;
+    other.acs_redirect = false;
+    EXPECT_FALSE(tell_journey(other));
+    other.acs_redirect = true;
     other.bytes = 1;
     EXPECT_FALSE(tell_journey(other));
   }

@@ -211,34 +211,76 @@ TEST(Receive, InlineDataIsCopiedAtOnceAndNeedsNoKey) {
 }
 
 // C36: never silent, and both sides of the story are told.
-TEST(Receive, AnOverrunCompletionQueueFailsWithItsQueuePairs) {
-  Pair pair;
-  Host& host = pair.world.host(0);
-  EventLog events;
-  const auto cq = host.engine().create_cq(4, &events, pair.world.now());
-  ASSERT_TRUE(cq);
-  ASSERT_EQ((*cq)->capacity(), 4u);
-  const auto qp = host.engine().create_qp({.pd = pair.connection.a.pd,
-                                           .type = transport::QpType::Rc,
-                                           .send_cq = *cq,
-                                           .receive_cq = *cq,
-                                           .capacity = {.send_requests = 8,
-                                                        .receive_requests = 8,
-                                                        .send_sges = 1,
-                                                        .receive_sges = 1,
-                                                        .inline_bytes = 0},
-                                           .signal_all = true,
-                                           .events = &events},
-                                          pair.world.now());
-  ASSERT_TRUE(qp);
+driver::QueuePair* queue_pair_of(Pair& pair, driver::CompletionQueue& sends,
+                                 driver::CompletionQueue& receives, EventLog& events) {
+  const auto qp = pair.world.host(0).engine().create_qp({.pd = pair.connection.a.pd,
+                                                         .type = transport::QpType::Rc,
+                                                         .send_cq = &sends,
+                                                         .receive_cq = &receives,
+                                                         .capacity = {.send_requests = 8,
+                                                                      .receive_requests = 8,
+                                                                      .send_sges = 1,
+                                                                      .receive_sges = 1,
+                                                                      .inline_bytes = 0},
+                                                         .signal_all = true,
+                                                         .events = &events},
+                                                        pair.world.now());
+  return qp ? *qp : nullptr;
+}
+
+// Fails the queue pair, and posts receives that are flushed at once.
+void flush_receives(Pair& pair, driver::QueuePair& qp, std::uint64_t count) {
+  driver::Engine& engine = pair.world.host(0).engine();
   transport::QpAttributes attributes;
   attributes.state = QpState::Error;
-  ASSERT_TRUE(
-      host.engine().modify_qp(**qp, attributes, transport::QpAttribute::State, pair.world.now()));
-  for (std::uint64_t i = 0; i < 6; ++i)
-    ASSERT_TRUE(host.engine().post_receive(**qp, {i, {}}, false, pair.world.now()));
+  ASSERT_TRUE(engine.modify_qp(qp, attributes, transport::QpAttribute::State, pair.world.now()));
+  for (std::uint64_t i = 0; i < count; ++i)
+    ASSERT_TRUE(engine.post_receive(qp, {i, {}}, false, pair.world.now()));
+}
+
+TEST(Receive, AnOverrunCompletionQueueFailsWithItsQueuePairs) {
+  Pair pair;
+  EventLog events;
+  const auto cq = pair.world.host(0).engine().create_cq(4, &events, pair.world.now());
+  ASSERT_TRUE(cq);
+  ASSERT_EQ((*cq)->capacity(), 4u);
+  driver::QueuePair* const qp = queue_pair_of(pair, **cq, **cq, events);
+  ASSERT_NE(qp, nullptr);
+  flush_receives(pair, *qp, 6);
   ASSERT_EQ(events.async.size(), 1u);
   EXPECT_EQ(events.async[0].type, driver::AsyncEventType::CqError);
+}
+
+// Of two queues only one has failed: what is flushed reaches the other.
+TEST(Receive, AQueuePairOfAnOverrunQueueFlushesItsReceivesToTheOther) {
+  Pair pair;
+  EventLog events;
+  driver::Engine& engine = pair.world.host(0).engine();
+  const auto overrun = engine.create_cq(4, &events, pair.world.now());
+  const auto other = engine.create_cq(4, &events, pair.world.now());
+  ASSERT_TRUE(overrun && other);
+  driver::QueuePair* const victim = queue_pair_of(pair, **overrun, **other, events);
+  driver::QueuePair* const culprit = queue_pair_of(pair, **overrun, **overrun, events);
+  ASSERT_TRUE(victim != nullptr && culprit != nullptr);
+  transport::QpAttributes init;
+  init.state = QpState::Init;
+  init.port = 1;
+  using Mask = transport::QpAttributeMask;
+  ASSERT_TRUE(
+      engine.modify_qp(*victim, init,
+                       Mask(transport::QpAttribute::State) | transport::QpAttribute::PkeyIndex |
+                           transport::QpAttribute::Port | transport::QpAttribute::AccessFlags,
+                       pair.world.now()));
+  for (const std::uint64_t id : {7u, 8u})
+    ASSERT_TRUE(engine.post_receive(*victim, {id, {}}, false, pair.world.now()));
+  flush_receives(pair, *culprit, 6);
+  EXPECT_EQ(victim->state(), QpState::Error);
+  std::array<driver::Completion, 4> done;
+  ASSERT_EQ((*other)->poll(done), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(done[i].wr_id, 7 + i);
+    EXPECT_EQ(done[i].status, Status::Flushed);
+  }
 }
 
 // A caller who polls is given what has arrived before anything is sent; the acknowledgement leaves

@@ -1,4 +1,5 @@
 // Who refuses what: the key table byte-exact, the IOMMU page-exact, each without the other.
+#include "nic/ring_format.h"
 #include "pair.h"
 
 namespace softhca::sim {
@@ -225,6 +226,46 @@ TEST(Refusals, AQueuePairWithoutRemoteRightsRefusesAGoodKey) {
   pair.settle();
   EXPECT_EQ(pair.completions(pair.connection.a).at(0).status, Status::RemoteAccess);
   EXPECT_EQ(pair.events_b.async.at(0).reason, ReasonId::QpRightMissing);
+}
+
+// Where the request with that cookie lies in the host's rings.
+nic::SendWqe* posted_request(Host& host, std::uint64_t cookie) {
+  constexpr std::uint64_t kLookedThrough = std::uint64_t{8} << 20;  // rings are at the bottom
+  for (std::uint64_t at = 0; at < kLookedThrough; at += sizeof(nic::SendWqe)) {
+    auto* const wqe = reinterpret_cast<nic::SendWqe*>(host.ram().cpu_address({at}));
+    if (wqe->cookie == cookie) return wqe;
+  }
+  return nullptr;
+}
+
+// The driver refuses inline data where bytes are to come; a program may write to its ring later.
+TEST(Refusals, ARequestThatBecameAnInlineReadFailsAndTheDeviceGoesOn) {
+  constexpr std::uint64_t kCookie = 0x1122'3344'5566'7788;
+  for (const WorkOpcode opcode : {WorkOpcode::Read, WorkOpcode::FetchAdd}) {
+    Pair pair;
+    std::array sges{pair.a.sge(0, 8)};
+    driver::SendRequest posted =
+        remote_request(WorkOpcode::Write, sges, pair.b.start.value, pair.b.key);
+    posted.wr_id = kCookie;
+    posted.flags = driver::SendFlag::Signaled;
+    driver::Engine& engine = pair.world.host(0).engine();
+    driver::QueuePair& qp = *pair.connection.a.qp;
+    ASSERT_TRUE(engine.post_send(qp, posted, true, pair.world.now()));
+    nic::SendWqe* const wqe = posted_request(pair.world.host(0), kCookie);
+    ASSERT_NE(wqe, nullptr);
+    wqe->opcode = static_cast<std::uint8_t>(opcode);
+    wqe->flags |= static_cast<std::uint8_t>(nic::WqeFlag::Inline);
+    wqe->segments = 0;
+    wqe->inline_bytes = 8;
+    engine.ring_send_doorbell(qp, pair.world.now());
+    pair.settle();
+    const auto done = pair.completions(pair.connection.a);
+    ASSERT_EQ(done.size(), 1u);
+    EXPECT_EQ(done[0].status, Status::LocalQpOperation);
+    EXPECT_EQ(done[0].reason, ReasonId::WqeMalformed);
+    EXPECT_EQ(pair.world.host(0).counter(trace::Counter::PacketsSent), 0u);
+    EXPECT_FALSE(engine.stopped());
+  }
 }
 
 // DESIGN D4: the key table is wrong on purpose; the IOMMU, which knows nothing of keys, stops it.
