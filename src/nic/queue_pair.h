@@ -42,6 +42,7 @@ struct QpContext {
   QueuePlace send;
   QueuePlace receive;
   std::uint32_t max_inline{};
+  std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
 };
 
 // Which half of a queue pair sends first.
@@ -78,6 +79,8 @@ class QueuePair final : public transport::MemoryPort {
   // The same for a queue pair of datagrams; from anybody.
   transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
                                             const wire::Datagram& datagram, Time now);
+  // And for one of raw packets: an Ethernet frame that the device's rules steer to it.
+  transport::Datagrams::Arrival on_frame(ConstBytes frame, std::uint32_t tag, Time now);
   void on_time(Time now);
 
   struct Outgoing {
@@ -105,6 +108,7 @@ class QueuePair final : public transport::MemoryPort {
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
+  bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receive_done_; }
@@ -181,7 +185,8 @@ class QueuePair final : public transport::MemoryPort {
   wire::Datagram path_;
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
-  std::unique_ptr<transport::Datagrams> datagrams_;  // instead of both, from RTR on
+  // Datagrams and raw packets: instead of both, from RTR on.
+  std::unique_ptr<transport::Datagrams> datagrams_;
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
@@ -194,6 +199,7 @@ class QueuePair final : public transport::MemoryPort {
   std::deque<PendingCqe> flushed_;  // of receives
   ConstBytes payload_;              // of the packet in hand
   std::span<const ConstBytes> ahead_;
+  std::uint32_t flow_tag_{};      // of the frame that was received last
   std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already
   std::uint64_t placed_to_{};     // where that of the next one is
   Time now_{};                    // of the call in hand

@@ -70,6 +70,9 @@ enum class Counter : std::uint16_t {
   PeerAccesses,
   QkeyMismatches,
   DatagramsDropped,
+  RawFramesSent,
+  RawFramesReceived,
+  RawFramesDropped,
   Count_,
 };
 

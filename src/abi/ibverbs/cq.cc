@@ -34,9 +34,9 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   return wc;
 }
 
-// Members that a completion of this device has. Time stamps, VLANs, flow tags and tag matching are
+// Members that a completion of this device has. Time stamps, VLANs and tag matching are
 // not among them; asking for one fails at creation.
-constexpr std::uint64_t kMembers = IBV_WC_STANDARD_FLAGS;
+constexpr std::uint64_t kMembers = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_FLOW_TAG;
 
 const driver::Completion& current(ibv_cq_ex* cq) { return Cq::of(cq).current(); }
 
@@ -206,7 +206,7 @@ void fill_slots(ibv_cq_ex& cq) {
   cq.read_dlid_path_bits = nothing<std::uint8_t>;
   cq.read_completion_ts = nothing<std::uint64_t>;
   cq.read_cvlan = nothing<std::uint16_t>;
-  cq.read_flow_tag = nothing<std::uint32_t>;
+  cq.read_flow_tag = [](ibv_cq_ex* one) { return current(one).flow_tag; };
   cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* tag) { *tag = {}; };
   cq.read_completion_wallclock_ns = nothing<std::uint64_t>;
 }
