@@ -4,7 +4,6 @@
 // Spec     man ibv_create_flow
 #pragma once
 #include "abi/ibverbs/context.h"
-#include "nic/steering.h"
 
 namespace softhca::abi {
 
