@@ -17,6 +17,7 @@
 
 #include "nic/host_memory.h"
 #include "nic/limits.h"
+#include "nic/receive_queue.h"
 #include "nic/ring_format.h"
 #include "transport/attributes.h"
 #include "transport/datagram.h"
@@ -25,13 +26,6 @@
 #include "wire/datagram.h"
 
 namespace softhca::nic {
-
-struct QueuePlace {
-  BusAddr bus;
-  std::uint32_t slots{};   // a power of two
-  std::uint32_t stride{};  // bytes of a slot
-  std::uint32_t max_segments{};
-};
 
 struct QpContext {
   wire::Qpn qpn;
@@ -111,7 +105,7 @@ class QueuePair final : public transport::MemoryPort {
   bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
-  std::uint32_t receive_done() const { return receive_done_; }
+  std::uint32_t receive_done() const { return receives_.done(); }
   const transport::RequesterCounts* requester_counts() const {
     return requester_ ? &requester_->counts() : nullptr;
   }
@@ -137,11 +131,6 @@ class QueuePair final : public transport::MemoryPort {
     Segments segments;
     std::vector<std::byte> inline_bytes;
   };
-  struct FetchedReceive {
-    std::uint64_t cookie{};
-    std::uint32_t work{};
-    Segments segments;
-  };
   static constexpr std::uint32_t kFetchedSlots = 256;  // more than the requester takes ahead
 
   Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
@@ -161,7 +150,6 @@ class QueuePair final : public transport::MemoryPort {
   std::optional<PendingCqe> poll_datagram_receive(Time now);
   std::optional<transport::SendCompletion> poll_send_completion();
 
-  bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);
   bool place_run(const transport::PayloadRef& to);
@@ -191,9 +179,7 @@ class QueuePair final : public transport::MemoryPort {
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
   std::uint32_t send_done_ = 0;
-  std::uint32_t receive_posted_ = 0;
-  std::uint32_t receive_taken_ = 0;
-  std::uint32_t receive_done_ = 0;
+  ReceiveQueue receives_;
   std::vector<Fetched> fetched_;
   FetchedReceive receive_;          // the one that the responder fills
   std::deque<PendingCqe> flushed_;  // of receives

@@ -100,7 +100,7 @@ std::optional<PendingCqe> QueuePair::poll_datagram_receive(Time now) {
   if (!datagrams_) return std::nullopt;
   const auto done = datagrams_->poll_receive_completion();
   if (!done) return std::nullopt;
-  ++receive_done_;
+  receives_.note_done();
   PendingCqe pending = receive_cqe(done->receive, now);
   if (is_raw()) {
     pending.cqe.flow_tag = flow_tag_;
