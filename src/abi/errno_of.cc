@@ -46,6 +46,7 @@ constexpr Row kErrnos[] = {
     {DestinationGidZero, EINVAL},
     {ObjectBusy, EBUSY},
     {LimitExceeded, ENOMEM},
+    {CompletionsUnpolled, EINVAL},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

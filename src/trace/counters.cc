@@ -60,6 +60,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
     {QkeyMismatches, "qkey_mismatches", "datagrams dropped: not the Q_Key of the QP"},
     {DatagramsDropped, "datagrams_dropped", "datagrams dropped: no receive, or one too small"},
+    {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
 }};
 
 }  // namespace softhca::trace
