@@ -48,6 +48,7 @@ constexpr Row kErrnos[] = {
     {FlowNotRaw, EINVAL},
     {ObjectBusy, EBUSY},
     {LimitExceeded, ENOMEM},
+    {CompletionsUnpolled, EINVAL},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

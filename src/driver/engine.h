@@ -19,6 +19,7 @@
 #include "driver/completion_queue.h"
 #include "driver/queue_pair.h"
 #include "nic/caller.h"
+#include "nic/completion_queue.h"
 #include "nic/steering.h"
 
 namespace softhca::driver {
@@ -54,8 +55,21 @@ class Engine {
   std::optional<RegionExample> first_region() const;
 
   // Completion queues. `events` hears completion and error events; may be null.
+  struct CompletionQueueSpec {
+    std::uint32_t entries{};
+    EventSink* events{};
+    bool loses_overrun{};  // a completion without room is lost, and the queue does not fail
+  };
+  Result<CompletionQueue*, trace::Reason> create_cq(const CompletionQueueSpec& spec, Time now);
   Result<CompletionQueue*, trace::Reason> create_cq(std::uint32_t entries, EventSink* events,
-                                                    Time now);
+                                                    Time now) {
+    return create_cq({.entries = entries, .events = events}, now);
+  }
+  // Makes it hold at least `entries`; what was not polled stays, in order.
+  // FAILS WITH AttributeOutOfRange, CompletionsUnpolled (more than that are not polled yet)
+  Result<void, trace::Reason> resize_cq(CompletionQueue& cq, std::uint32_t entries, Time now);
+  // See nic::Moderation.
+  void moderate_cq(CompletionQueue& cq, const nic::Moderation& rule, Time now);
   Result<void, trace::Reason> destroy_cq(CompletionQueue& cq, Time now);
   // The next completion (or, solicited_only, the next solicited or failed one) raises an event.
   void arm_cq(CompletionQueue& cq, bool solicited_only, Time now);

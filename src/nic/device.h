@@ -52,7 +52,11 @@ class Device {
   Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
   std::uint32_t take_cqn() { return cqn_next_++; }
-  void create_cq(std::uint32_t cqn, RingPlace ring);
+  void create_cq(std::uint32_t cqn, RingPlace ring,
+                 CompletionQueue::Overrun overrun = CompletionQueue::Overrun::Fails);
+  // From now on completions go to another ring, whose first `filled` entries are in place.
+  void move_cq(std::uint32_t cqn, RingPlace ring, std::uint32_t filled);
+  void moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now);
   void destroy_cq(std::uint32_t cqn);
   std::optional<wire::Qpn> take_qpn();
   void give_back_qpn(wire::Qpn qpn);
@@ -130,6 +134,7 @@ class Device {
   void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
+  void run_moderation(Time now);
   bool put_off(Time now);
 
   // device_frames.cc
@@ -168,6 +173,7 @@ class Device {
   std::vector<std::uint32_t> used_slots_;
   std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
   Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
+  Time events_at_ = Time::never();    // no event that a completion queue holds back is due earlier
   Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;

@@ -63,6 +63,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {RawFramesSent, "raw_frames_sent", "Ethernet frames that raw packet queue pairs sent"},
     {RawFramesReceived, "raw_frames_received", "Ethernet frames given to raw packet queue pairs"},
     {RawFramesDropped, "raw_frames_dropped", "Ethernet frames for one without a receive that fits"},
+    {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
 }};
 
 }  // namespace softhca::trace

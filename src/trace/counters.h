@@ -73,6 +73,7 @@ enum class Counter : std::uint16_t {
   RawFramesSent,
   RawFramesReceived,
   RawFramesDropped,
+  CompletionsLost,
   Count_,
 };
 

@@ -187,6 +187,9 @@ constexpr ReasonInfo kReasons[] = {
     {LeftBehind, "left_behind", Driver,
      "A device belongs to the process that opened it, not to its forked children.",
      "Open the device in the child, after the fork."},
+    {CompletionsUnpolled, "completions_unpolled", Driver,
+     "A completion queue must keep every completion that was not polled when it is resized.",
+     "Poll what is there before making the queue that small."},
 };
 
 }  // namespace

@@ -93,6 +93,8 @@ enum class ReasonId : std::uint16_t {
   NoRoute = 123,
   AssertionBroken = 124,
   LeftBehind = 125,
+  // Objects beyond queue pairs.
+  CompletionsUnpolled = 160,
 };
 
 struct ReasonInfo {
