@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "driver/attributes.h"
@@ -82,6 +83,11 @@ class Engine {
     QueueCapacity capacity;
     bool signal_all{};
     EventSink* events{};
+    // Raw packets. A work queue is the receiving half of one; a queue pair with such ones behind
+    // it spreads its frames over them, as often as each is named, and receives none itself.
+    bool is_work_queue{};
+    std::vector<QueuePair*> spread_over = {};  // a power of two
+    nic::Spreading spreading = {};
   };
   // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
   // RawNotPermitted

@@ -36,6 +36,12 @@ Reason check_capacity(const QueueCapacity& c) {
   return {};
 }
 
+std::vector<wire::Qpn> qpns_of(std::span<QueuePair* const> pairs) {
+  std::vector<wire::Qpn> numbers;
+  for (const QueuePair* pair : pairs) numbers.push_back(pair->qpn());
+  return numbers;
+}
+
 // What a frame has besides what the interface's MTU counts.
 constexpr std::uint32_t kFrameOverhead = wire::kEthernetBytes + wire::kVlanTagBytes;
 
@@ -106,7 +112,8 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
   if (!is_offered(spec.type))
     return Reason{.id = ReasonId::OpcodeNotSupported,
                   .object = static_cast<std::uint32_t>(spec.type)};
-  if (spec.type == transport::QpType::RawPacket && !s.parts.may_use_raw_packets())
+  if (spec.type == transport::QpType::RawPacket && !spec.is_work_queue &&
+      !s.parts.may_use_raw_packets())
     return Reason{.id = ReasonId::RawNotPermitted};
   if (const Reason bad = check_capacity(spec.capacity)) return bad;
   QueueCapacity granted = spec.capacity;
@@ -151,7 +158,9 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
        .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride,
                    granted.receive_sges},
        .max_inline = granted.inline_bytes,
-       .max_frame_bytes = s.port.interface_mtu + kFrameOverhead});
+       .max_frame_bytes = s.port.interface_mtu + kFrameOverhead,
+       .spread_over = qpns_of(spec.spread_over),
+       .spreading = spec.spreading});
   QueuePair* raw = qp.get();
   s.qps.emplace(qpn->value, std::move(qp));
   return raw;

@@ -19,6 +19,7 @@
 #include "nic/limits.h"
 #include "nic/receive_queue.h"
 #include "nic/ring_format.h"
+#include "nic/steering.h"
 #include "transport/attributes.h"
 #include "transport/datagram.h"
 #include "transport/requester.h"
@@ -37,6 +38,9 @@ struct QpContext {
   QueuePlace receive;
   std::uint32_t max_inline{};
   std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
+  // Raw packets: the queue pairs that its frames are spread over, a power of two; none: its own.
+  std::vector<wire::Qpn> spread_over;
+  Spreading spreading;
 };
 
 // Which half of a queue pair sends first.

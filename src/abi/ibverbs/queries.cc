@@ -9,6 +9,7 @@
 
 #include "abi/entry.h"
 #include "abi/ibverbs/context.h"
+#include "abi/ibverbs/wq.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
 #include "os/environment.h"
@@ -131,6 +132,12 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
     attr.phys_port_cnt_ex = 1;
+    attr.max_wq_type_rq = nic::kMaxQps;
+    attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+                     .max_rwq_indirection_tables = nic::kMaxSpreadTables,
+                     .max_rwq_indirection_table_size = nic::kMaxSpread,
+                     .rx_hash_fields_mask = kHashFields,
+                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &attr, std::min(size, sizeof attr));
     return {};
