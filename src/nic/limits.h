@@ -9,6 +9,7 @@ inline constexpr std::uint32_t kMaxCqs = 4096;
 inline constexpr std::uint32_t kMaxPds = 4096;
 inline constexpr std::uint32_t kMaxKeys = 65536;  // memory regions
 inline constexpr std::uint32_t kMaxAhs = 65536;
+inline constexpr std::uint64_t kDeviceMemoryBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxQueueEntries = 16384;  // work requests of one queue
 inline constexpr std::uint32_t kMaxCqes = 1u << 20;
 inline constexpr std::uint32_t kMaxSges = 32;

@@ -61,6 +61,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {QkeyMismatches, "qkey_mismatches", "datagrams dropped: not the Q_Key of the QP"},
     {DatagramsDropped, "datagrams_dropped", "datagrams dropped: no receive, or one too small"},
     {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
+    {DeviceMemoryReads, "device_memory_reads", "reads of the device's own memory by key"},
+    {DeviceMemoryWrites, "device_memory_writes", "writes to the device's own memory by key"},
 }};
 
 }  // namespace softhca::trace

@@ -71,6 +71,8 @@ enum class Counter : std::uint16_t {
   QkeyMismatches,
   DatagramsDropped,
   CompletionsLost,
+  DeviceMemoryReads,
+  DeviceMemoryWrites,
   Count_,
 };
 

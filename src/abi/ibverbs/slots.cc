@@ -1,5 +1,6 @@
 // Every function pointer that a program may call through a context.
 #include "abi/entry.h"
+#include "abi/ibverbs/device_memory.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
 
@@ -59,18 +60,20 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.alloc_dm = alloc_dm;
+  slots.free_dm = free_dm;
+  slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
   slots.post_srq_ops = post_srq_ops;
   refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
          slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
-         slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
-         slots.destroy_flow_action, slots.create_flow_action_esp, slots.modify_qp_rate_limit,
-         slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td,
+         slots.modify_flow_action_esp, slots.destroy_flow_action, slots.create_flow_action_esp,
+         slots.modify_qp_rate_limit, slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td,
          slots.destroy_rwq_ind_table, slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq,
-         slots.create_wq, slots.ibv_destroy_flow, slots.ABI_placeholder2,
-         slots.ibv_create_flow, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
-         slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+         slots.create_wq, slots.ibv_destroy_flow, slots.ABI_placeholder2, slots.ibv_create_flow,
+         slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num, slots.create_srq_ex,
+         slots.open_xrcd, slots.close_xrcd);
 }
 
 }  // namespace
