@@ -44,6 +44,8 @@ constexpr Row kErrnos[] = {
     {NoGrh, EINVAL},
     {GidFamilyDiffers, EINVAL},
     {DestinationGidZero, EINVAL},
+    {RawNotPermitted, EPERM},
+    {FlowNotRaw, EINVAL},
     {ObjectBusy, EBUSY},
     {LimitExceeded, ENOMEM},
     {CompletionsUnpolled, EINVAL},

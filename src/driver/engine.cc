@@ -197,7 +197,10 @@ void Engine::release_program(std::uint32_t program, Time now) {
   std::vector<QueuePair*> its_qps;
   for (const auto& [qpn, qp] : s.qps)
     if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
-  for (QueuePair* qp : its_qps) undone(destroy_qp(*qp, now));
+  for (QueuePair* qp : its_qps) {
+    s.device.steering().remove_all(qp->qpn());
+    undone(destroy_qp(*qp, now));
+  }
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
   std::vector<std::uint32_t> its_memory;

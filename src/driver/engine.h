@@ -20,6 +20,7 @@
 #include "driver/queue_pair.h"
 #include "nic/caller.h"
 #include "nic/completion_queue.h"
+#include "nic/steering.h"
 
 namespace softhca::driver {
 
@@ -102,12 +103,19 @@ class Engine {
     bool signal_all{};
     EventSink* events{};
   };
-  // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges
+  // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
+  // RawNotPermitted
   Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
   Result<void, trace::Reason> modify_qp(QueuePair& qp, const transport::QpAttributes& attributes,
                                         transport::QpAttributeMask mask, Time now);
   transport::QpAttributes query_qp(const QueuePair& qp) const;
+  // FAILS WITH ObjectBusy (it has flow rules)
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
+
+  // Flow rules: which frames come to a raw packet queue pair.
+  // FAILS WITH FlowNotRaw, LimitExceeded
+  Result<nic::Steering::Id, trace::Reason> create_flow(const QueuePair& qp, nic::FlowRule rule);
+  void destroy_flow(nic::Steering::Id flow);
 
   // Whether packets can be addressed so.
   // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers

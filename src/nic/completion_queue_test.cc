@@ -9,7 +9,7 @@ namespace softhca::nic {
 namespace {
 
 // Bus addresses are places in a stretch of bytes.
-class Bench final : public pcie::DmaPort {
+class QueueBench final : public pcie::DmaPort {
  public:
   pcie::Outcome resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) override {
     EXPECT_TRUE(spans.append({{access.at.value}, access.bytes}));
@@ -48,7 +48,7 @@ constexpr Moderation kThreeOrTen{3, microseconds(10)};
 constexpr Time at(std::int64_t us) { return Time{0} + microseconds(us); }
 
 TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
-  Bench bench;
+  QueueBench bench;
   CompletionQueue cq(1, kRing);
   cq.moderate(kThreeOrTen);
   cq.arm(CompletionQueue::Armed::Any);
@@ -62,7 +62,7 @@ TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
 }
 
 TEST(NicCompletionQueue, ReleasesAHeldEventOnceAndCountsAnew) {
-  Bench bench;
+  QueueBench bench;
   CompletionQueue cq(1, kRing);
   cq.moderate(kThreeOrTen);
   cq.arm(CompletionQueue::Armed::Any);
@@ -76,7 +76,7 @@ TEST(NicCompletionQueue, ReleasesAHeldEventOnceAndCountsAnew) {
 }
 
 TEST(NicCompletionQueue, DoesNotHoldTheEventOfWorkThatFailed) {
-  Bench bench;
+  QueueBench bench;
   CompletionQueue cq(1, kRing);
   cq.moderate(kThreeOrTen);
   cq.arm(CompletionQueue::Armed::Any);
@@ -86,7 +86,7 @@ TEST(NicCompletionQueue, DoesNotHoldTheEventOfWorkThatFailed) {
 TEST(NicCompletionQueue, HoldsNothingWhereCountOrPeriodSaysNo) {
   for (const Moderation rule : {Moderation{0, microseconds(10)}, Moderation{1, microseconds(10)},
                                 Moderation{3, microseconds(0)}}) {
-    Bench bench;
+    QueueBench bench;
     CompletionQueue cq(1, kRing);
     cq.moderate(rule);
     cq.arm(CompletionQueue::Armed::Any);
@@ -95,7 +95,7 @@ TEST(NicCompletionQueue, HoldsNothingWhereCountOrPeriodSaysNo) {
 }
 
 TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
-  Bench bench;
+  QueueBench bench;
   CompletionQueue cq(1, kRing);
   cq.moderate(kThreeOrTen);
   cq.arm(CompletionQueue::Armed::Any);
@@ -105,7 +105,7 @@ TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
 }
 
 TEST(NicCompletionQueue, FailsOrLosesWhatItHasNoRoomFor) {  // CASES C36
-  Bench bench;
+  QueueBench bench;
   CompletionQueue failing(1, kRing);
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.write(failing, at(1)).outcome);
   EXPECT_TRUE(bench.write(failing, at(1)).full);
@@ -118,7 +118,7 @@ TEST(NicCompletionQueue, FailsOrLosesWhatItHasNoRoomFor) {  // CASES C36
 }
 
 TEST(NicCompletionQueue, GoesOnBehindWhatLiesInItsNewRing) {
-  Bench bench;
+  QueueBench bench;
   CompletionQueue cq(1, kRing);
   for (int i = 0; i < 3; ++i) bench.write(cq, at(1));
   cq.move_to({{0x1000}, 8}, 2);

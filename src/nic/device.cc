@@ -174,8 +174,8 @@ void Device::after_work(Slot& slot, Time now) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed =
           status != Status::Success && status != Status::Flushed && qp.state() != QpState::Error;
-      const bool only_sends =
-          qp.is_for_datagrams() && pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
+      const bool only_sends = (qp.is_for_datagrams() || qp.is_raw()) &&
+                              pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
       // Told first: that the completion cannot be written either would be a consequence.
       if (failed) on_failure(slot, qp.last_reason(), now);
       if (qp.ready_at() > now)

@@ -29,6 +29,7 @@
 #include "nic/key_table.h"
 #include "nic/queue_pair.h"
 #include "nic/records.h"
+#include "nic/steering.h"
 #include "pcie/port.h"
 
 namespace softhca::nic {
@@ -49,6 +50,7 @@ class Device {
   // Commands. Numbers come from the device; resources must be set up before.
   KeyTable& keys() { return keys_; }
   DeviceMemory& own_memory() { return memory_.on_device(); }
+  Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
   std::uint32_t take_cqn() { return cqn_next_++; }
   void create_cq(std::uint32_t cqn, RingPlace ring,
@@ -136,6 +138,10 @@ class Device {
   void run_moderation(Time now);
   bool put_off(Time now);
 
+  // device_frames.cc
+  void switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time now);
+  void steer(ConstBytes frame, Time now);
+
   // device_wire.cc
   std::size_t receive(Time now);
   bool examine(const link::Frame& frame, Arrived& into, Time now);
@@ -157,6 +163,8 @@ class Device {
   Tables tables_;
   KeyTable keys_;
   HostMemory memory_;
+  Steering steering_;
+  std::vector<std::byte> raw_frame_;  // the raw packet that leaves
   EventQueue events_;
   std::uint32_t first_qpn_;
   FreeList qpns_;

@@ -8,6 +8,7 @@ inline constexpr std::uint32_t kMaxQps = 4096;  // one block of QPNs
 inline constexpr std::uint32_t kMaxCqs = 4096;
 inline constexpr std::uint32_t kMaxPds = 4096;
 inline constexpr std::uint32_t kMaxKeys = 65536;  // memory regions
+inline constexpr std::uint32_t kMaxFlows = 4096;  // rules for raw packets
 inline constexpr std::uint32_t kMaxAhs = 65536;
 inline constexpr std::uint64_t kDeviceMemoryBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxQueueEntries = 16384;  // work requests of one queue

@@ -84,6 +84,8 @@ enum class ReasonId : std::uint16_t {
   CqOverrun = 109,
   LimitExceeded = 110,
   DestinationGidZero = 111,
+  RawNotPermitted = 180,
+  FlowNotRaw = 181,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,

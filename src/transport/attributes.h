@@ -20,7 +20,7 @@ enum class QpState : std::uint8_t {
   Sqe = 5,
   Error = 6
 };
-enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4 };
+enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4, RawPacket = 8 };
 
 enum class Status : std::uint8_t {
   Success = 0,

@@ -35,9 +35,9 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   return wc;
 }
 
-// Members that a completion of this device has. VLANs, flow tags and tag matching are not among
+// Members that a completion of this device has. VLANs and tag matching are not among
 // them; asking for one fails at creation.
-constexpr std::uint64_t kMembers = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+constexpr std::uint64_t kMembers = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_FLOW_TAG |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
@@ -94,10 +94,9 @@ Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
     return Errno{EINVAL};
   std::unique_ptr<Cq> cq(new Cq(owner, request));
   const auto queue = owner.command([&](driver::Engine& engine, Time now) {
-    return engine.create_cq({.entries = request.entries,
-                             .events = cq.get(),
-                             .loses_overrun = request.ignores_overrun},
-                            now);
+    return engine.create_cq(
+        {.entries = request.entries, .events = cq.get(), .loses_overrun = request.ignores_overrun},
+        now);
   });
   if (!queue) return queue.error();
   cq->queue_ = *queue;
@@ -224,7 +223,7 @@ void fill_slots(ibv_cq_ex& cq) {
   cq.read_dlid_path_bits = nothing<std::uint8_t>;
   cq.read_completion_ts = [](ibv_cq_ex* one) { return device_ticks(current(one).at); };
   cq.read_cvlan = nothing<std::uint16_t>;
-  cq.read_flow_tag = nothing<std::uint32_t>;
+  cq.read_flow_tag = [](ibv_cq_ex* one) { return current(one).flow_tag; };
   cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* tag) { *tag = {}; };
   cq.read_completion_wallclock_ns = [](ibv_cq_ex* one) {
     return Cq::of(one).current_time_of_day();
@@ -238,16 +237,16 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     if ((mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return Errno{EOPNOTSUPP};
     if ((flags & ~kCreateFlags) != 0) return Errno{EOPNOTSUPP};
     if ((attributes->wc_flags & ~kMembers) != 0) return Errno{EOPNOTSUPP};
-    const auto cq =
-        Cq::create(Context::of(context),
-                   {.entries = attributes->cqe,
-                    .cq_context = attributes->cq_context,
-                    .channel = attributes->channel,
-                    .vector = attributes->comp_vector,
-                    .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
-                    .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
-                    .tells_time_of_day = (attributes->wc_flags &
-                                          IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0});
+    const auto cq = Cq::create(
+        Context::of(context),
+        {.entries = attributes->cqe,
+         .cq_context = attributes->cq_context,
+         .channel = attributes->channel,
+         .vector = attributes->comp_vector,
+         .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+         .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
+         .tells_time_of_day =
+             (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0});
     if (!cq) return cq.error();
     return *cq;
   });

@@ -33,6 +33,7 @@ Outcome<void> check(const Pd& domain, const ibv_qp_init_attr& wanted) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
       return {};  // the engine says which services it offers
     default:
       return Errno{EOPNOTSUPP};
@@ -85,9 +86,10 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
-  const std::uint64_t offered = pair_->type() == transport::QpType::Ud
-                                    ? SendBuilder::kDatagramOperations
-                                    : SendBuilder::kOperations;
+  using transport::QpType;
+  const std::uint64_t offered = pair_->type() == QpType::Ud ? SendBuilder::kDatagramOperations
+                                : pair_->type() == QpType::RawPacket ? SendBuilder::kRawOperations
+                                                                     : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};

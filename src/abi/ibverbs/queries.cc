@@ -44,8 +44,8 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.vendor_part_id = part_id();
   attr.max_qp = nic::kMaxQps;
   attr.max_qp_wr = nic::kMaxQueueEntries;
-  attr.device_cap_flags =
-      IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+  attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
+                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
