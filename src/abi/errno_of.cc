@@ -49,6 +49,10 @@ constexpr Row kErrnos[] = {
     {ObjectBusy, EBUSY},
     {LimitExceeded, ENOMEM},
     {CompletionsUnpolled, EINVAL},
+    {OutOfBounds, EINVAL},
+    {DeviceMemoryExhausted, ENOMEM},
+    {DeviceMemoryAlignment, EINVAL},
+    {ZeroBasedMissing, EINVAL},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

@@ -203,6 +203,10 @@ void Engine::release_program(std::uint32_t program, Time now) {
   }
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
+  std::vector<std::uint32_t> its_memory;
+  for (const auto& [handle, dm] : s.device_memory)
+    if (dm.program == program) its_memory.push_back(handle);
+  for (const std::uint32_t handle : its_memory) undone(free_dm(handle));
   for (const std::uint32_t cqn : numbers_of(s.cq_programs)) undone(destroy_cq(*s.cqs.at(cqn), now));
   for (const std::uint32_t pd : its_pds) undone(dealloc_pd(pd));
 }

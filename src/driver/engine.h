@@ -45,6 +45,26 @@ class Engine {
                                                 AccessFlags access, Time now);
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
 
+  // Memory on the device: `handle` names it. Zeroed, at a multiple of 2^log_alignment bytes.
+  // FAILS WITH BadLength, AttributeOutOfRange, DeviceMemoryExhausted; ObjectBusy
+  Result<std::uint32_t, trace::Reason> alloc_dm(std::uint64_t bytes, std::uint32_t log_alignment);
+  Result<void, trace::Reason> free_dm(std::uint32_t handle);
+  // FAILS WITH OutOfBounds, DeviceMemoryAlignment
+  Result<void, trace::Reason> copy_to_dm(std::uint32_t handle, std::uint64_t offset,
+                                         ConstBytes from);
+  Result<void, trace::Reason> copy_from_dm(std::uint32_t handle, std::uint64_t offset, Bytes to);
+  static trace::Reason check_dm_copy(std::uint64_t dm_bytes, std::uint64_t offset,
+                                     std::uint64_t bytes);
+  // A region of it, whose addresses begin at zero; an empty one is allowed. FAILS WITH OutOfBounds,
+  // BadAccessFlags, ZeroBasedMissing, KeysExhausted
+  struct DeviceRange {
+    std::uint32_t handle{};
+    std::uint64_t offset{};
+    std::uint64_t bytes{};
+  };
+  Result<Region, trace::Reason> register_dm(std::uint32_t pd, const DeviceRange& range,
+                                            AccessFlags access, Time now);
+
   // The first region ever registered here, as an example for people.
   struct RegionExample {
     VirtAddr start;

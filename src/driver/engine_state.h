@@ -33,6 +33,13 @@ struct EngineState {
   std::map<std::uint32_t, std::uint32_t> cq_programs;             // likewise, by CQN
   std::map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;  // by CQN
   std::map<std::uint32_t, std::unique_ptr<QueuePair>> qps;        // by QPN
+  struct DeviceAllocation {
+    std::uint64_t at{};  // in the device's memory
+    std::uint64_t bytes{};
+    std::uint32_t program{};
+  };
+  std::map<std::uint32_t, DeviceAllocation> device_memory;  // by handle
+  std::uint32_t next_dm_handle = 1;
   PortAttributes port;
   std::vector<GidEntry> gids;
   std::vector<EventSink*> sinks;

@@ -65,7 +65,7 @@ Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
 BusPiece first_piece(std::span<const std::uint64_t> translations, const KeyRecord& key,
                      std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t offset = address - key.start;
-  if (key.layout == static_cast<std::uint32_t>(KeyLayout::Contiguous))
+  if (key.layout != static_cast<std::uint32_t>(KeyLayout::Pages))
     return {advance(BusAddr{key.bus}, offset), bytes};
   const std::uint64_t in_pages = key.page_offset + offset;
   const std::uint64_t page = translations[key.first_page + in_pages / kPage4K];
@@ -125,8 +125,9 @@ Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
   key.access = entry.access;
   key.start = entry.start;
   key.bytes = entry.bytes;
-  key.layout =
-      static_cast<std::uint32_t>(entry.pages.empty() ? KeyLayout::Contiguous : KeyLayout::Pages);
+  key.layout = static_cast<std::uint32_t>(entry.is_on_device    ? KeyLayout::OnDevice
+                                          : entry.pages.empty() ? KeyLayout::Contiguous
+                                                                : KeyLayout::Pages);
   key.first_page = first_page;
   key.bus = entry.bus.value;
   key.page_offset = entry.bus.value % kPage4K;

@@ -60,6 +60,7 @@ class KeyTable {
     std::uint64_t bytes{};
     BusAddr bus;                           // of the first byte, if `pages` is empty
     std::span<const std::uint64_t> pages;  // bus addresses of its 4 KiB pages, in order
+    bool is_on_device{};                   // then `bus` is a place in its own memory
   };
   // FAILS WITH KeysExhausted, AddressesExhausted (translation table)
   Result<wire::Key, trace::Reason> insert(const Entry& entry);
@@ -70,6 +71,10 @@ class KeyTable {
   BusPiece locate(const KeyAccess& access) const {
     return first_piece(tables_.translations, tables_.keys[access.key.index()], access.address,
                        access.bytes);
+  }
+  // Is it memory of the device, and locate() gives a place there? REQUIRES: a valid key.
+  bool is_on_device(wire::Key key) const {
+    return tables_.keys[key.index()].layout == static_cast<std::uint32_t>(KeyLayout::OnDevice);
   }
   // The record behind a key; null if the key is not valid now.
   const KeyRecord* find(wire::Key key) const;

@@ -12,6 +12,7 @@ inline constexpr std::uint32_t kMaxFlows = 4096;  // rules for raw packets
 inline constexpr std::uint32_t kMaxSpread = 512;  // work queues that frames are spread over
 inline constexpr std::uint32_t kMaxSpreadTables = 4096;
 inline constexpr std::uint32_t kMaxAhs = 65536;
+inline constexpr std::uint64_t kDeviceMemoryBytes = 1u << 20;
 inline constexpr std::uint32_t kMaxQueueEntries = 16384;  // work requests of one queue
 inline constexpr std::uint32_t kMaxCqes = 1u << 20;
 inline constexpr std::uint32_t kMaxSges = 32;

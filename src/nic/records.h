@@ -13,8 +13,8 @@ namespace softhca::nic {
 
 enum class KeyState : std::uint32_t { Free = 0, Valid = 1 };
 
-// How the region lies on the bus.
-enum class KeyLayout : std::uint32_t { Contiguous = 0, Pages = 1 };
+// How the region lies on the bus; or that it is memory of the device (nic/device_memory.h).
+enum class KeyLayout : std::uint32_t { Contiguous = 0, Pages = 1, OnDevice = 2 };
 
 struct KeyRecord {
   std::uint32_t state{};    // KeyState
@@ -25,7 +25,7 @@ struct KeyRecord {
   std::uint64_t bytes{};
   std::uint32_t layout{};       // KeyLayout
   std::uint32_t first_page{};   // Pages: index of its first entry in the translation table
-  std::uint64_t bus{};          // Contiguous: bus address of the first byte
+  std::uint64_t bus{};          // Contiguous: bus address of the first byte; OnDevice: its place
   std::uint64_t page_offset{};  // Pages: offset of the first byte in its 4 KiB page
   std::uint32_t generation{};
   std::uint32_t in_flight{};  // accesses by a same-host initiator that are under way

@@ -190,6 +190,15 @@ constexpr ReasonInfo kReasons[] = {
     {CompletionsUnpolled, "completions_unpolled", Driver,
      "A completion queue must keep every completion that was not polled when it is resized.",
      "Poll what is there before making the queue that small."},
+    {DeviceMemoryExhausted, "device_memory_exhausted", Driver,
+     "All allocations of device memory together hold at most max_dm_size bytes.",
+     "Free device memory that is not needed any more, or allocate less."},
+    {DeviceMemoryAlignment, "device_memory_alignment", Driver,
+     "Copies from and to device memory begin and end at multiples of four bytes.",
+     "Make offset and length multiples of four."},
+    {ZeroBasedMissing, "zero_based_missing", Driver,
+     "A region of device memory has no virtual address: its addresses begin at zero.",
+     "Add IBV_ACCESS_ZERO_BASED to the access flags."},
 };
 
 }  // namespace

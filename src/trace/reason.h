@@ -95,6 +95,9 @@ enum class ReasonId : std::uint16_t {
   LeftBehind = 125,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
+  DeviceMemoryExhausted = 161,
+  DeviceMemoryAlignment = 162,
+  ZeroBasedMissing = 163,
 };
 
 struct ReasonInfo {

@@ -131,6 +131,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.completion_timestamp_mask = ~std::uint64_t{0};
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
+    attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
     attr.max_wq_type_rq = nic::kMaxQps;
     attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,

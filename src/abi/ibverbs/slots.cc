@@ -1,5 +1,6 @@
 // Every function pointer that a program may call through a context.
 #include "abi/entry.h"
+#include "abi/ibverbs/device_memory.h"
 #include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
@@ -61,6 +62,9 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.alloc_dm = alloc_dm;
+  slots.free_dm = free_dm;
+  slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
   slots.post_srq_ops = post_srq_ops;
@@ -71,14 +75,26 @@ void fill(verbs_context& slots) {
   slots.destroy_wq = destroy_wq;
   slots.create_rwq_ind_table = create_rwq_ind_table;
   slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
-  refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
-         slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
-         slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
-         slots.destroy_flow_action, slots.create_flow_action_esp, slots.modify_qp_rate_limit,
-         slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td,
-
-         slots.ABI_placeholder2, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
-         slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+  refuse(slots.advise_mr);
+  refuse(slots.alloc_null_mr);
+  refuse(slots.read_counters);
+  refuse(slots.attach_counters_point_flow);
+  refuse(slots.create_counters);
+  refuse(slots.destroy_counters);
+  refuse(slots.modify_flow_action_esp);
+  refuse(slots.destroy_flow_action);
+  refuse(slots.create_flow_action_esp);
+  refuse(slots.modify_qp_rate_limit);
+  refuse(slots.alloc_parent_domain);
+  refuse(slots.dealloc_td);
+  refuse(slots.alloc_td);
+  refuse(slots.ABI_placeholder1);
+  refuse(slots.ABI_placeholder2);
+  refuse(slots.open_qp);
+  refuse(slots.get_srq_num);
+  refuse(slots.create_srq_ex);
+  refuse(slots.open_xrcd);
+  refuse(slots.close_xrcd);
 }
 
 }  // namespace
