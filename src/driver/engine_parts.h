@@ -15,6 +15,13 @@
 
 namespace softhca::driver {
 
+// A file, whatever its name: device and inode.
+struct FileIdentity {
+  std::uint64_t device{};
+  std::uint64_t inode{};
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
+};
+
 struct EngineParts {
   host::Ram& ram;
   host::Pins& pins;
@@ -32,6 +39,10 @@ struct EngineParts {
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
+  // XRC domains of files: keeps other processes from using `file` for one; false if one does.
+  // Empty where there are no others.
+  std::function<bool(const FileIdentity& file)> claim_file = {};
+  std::function<void(const FileIdentity& file)> give_back_file = {};
 };
 
 }  // namespace softhca::driver

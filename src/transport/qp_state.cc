@@ -19,7 +19,7 @@ struct Transition {
 constexpr Mask operator+(QpAttribute a, QpAttribute b) { return Mask(a) | Mask(b); }
 constexpr Mask operator+(Mask a, QpAttribute b) { return a | Mask(b); }
 
-// ibv_modify_qp's tables, RC and UD. State itself is in every mask.
+// ibv_modify_qp's tables, RC, XRC and UD. State itself is in every mask.
 constexpr std::array kTransitions = {
     Transition{QpType::Rc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::Rc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
@@ -46,6 +46,60 @@ constexpr std::array kTransitions = {
                {},
                AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
                    PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+
+    // The end of an XRC connection that sends: an RC queue pair without a receiving half.
+    Transition{QpType::XrcSend, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{QpType::XrcSend, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::XrcSend, QpState::Init, QpState::Rtr,
+               AddressVector + PathMtu + DestQpn + RqPsn, AlternatePath + PkeyIndex + AccessFlags},
+    Transition{QpType::XrcSend, QpState::Rtr, QpState::Rts,
+               SqPsn + Timeout + RetryCount + RnrRetry + MaxReads,
+               CurrentState + AlternatePath + AccessFlags + PathMigState},
+    Transition{QpType::XrcSend,
+               QpState::Rts,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::XrcSend, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::XrcSend,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::XrcSend,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + PkeyIndex +
+                   AccessFlags + AlternatePath + PathMigState},
+
+    // The end that receives: without a sending half, which shows in RTR to RTS.
+    Transition{
+        QpType::XrcReceive, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{
+        QpType::XrcReceive, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::XrcReceive, QpState::Init, QpState::Rtr,
+               AddressVector + PathMtu + DestQpn + RqPsn + MaxDestReads + MinRnrTimer,
+               AlternatePath + PkeyIndex + AccessFlags},
+    Transition{QpType::XrcReceive, QpState::Rtr, QpState::Rts, SqPsn + Timeout,
+               CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState},
+    Transition{QpType::XrcReceive,
+               QpState::Rts,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::XrcReceive, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::XrcReceive,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::XrcReceive,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + Timeout + MaxDestReads + PkeyIndex + AccessFlags + AlternatePath +
+                   PathMigState + MinRnrTimer},
 
     Transition{QpType::Ud, QpState::Reset, QpState::Init, PkeyIndex + Port + Qkey, {}},
     Transition{QpType::Ud, QpState::Init, QpState::Init, {}, PkeyIndex + Port + Qkey},

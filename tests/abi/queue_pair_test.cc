@@ -101,7 +101,7 @@ TEST(QueuePair, IsNotCreatedBeyondAdvertisedLimits) {
 TEST(QueuePair, AnswersEopnotsuppForOtherServices) {
   Endpoint end;
   ASSERT_TRUE(end.is_ready());
-  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND}) {
+  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_RAW_PACKET}) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = end.cq;
     wanted.qp_type = type;

@@ -25,11 +25,6 @@ void refuse(Slots&... slots) {
   ((slots = Refusal<Slots>::call), ...);
 }
 
-int post_srq_recv(ibv_srq*, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
-  *bad = list;
-  return errno = EOPNOTSUPP;
-}
-
 int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
   *bad = list;
   return errno = EOPNOTSUPP;
@@ -59,7 +54,12 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.create_qp_ex = create_qp_ex;
+  slots.open_qp = open_qp;
+  slots.create_srq_ex = create_srq_ex;
+  slots.get_srq_num = get_srq_num;
   slots.post_srq_ops = post_srq_ops;
+  slots.open_xrcd = open_xrcd;
+  slots.close_xrcd = close_xrcd;
   refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
          slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
          slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
@@ -67,8 +67,7 @@ void fill(verbs_context& slots) {
          slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td, slots.modify_cq,
          slots.destroy_rwq_ind_table, slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq,
          slots.create_wq, slots.query_rt_values, slots.ibv_destroy_flow, slots.ABI_placeholder2,
-         slots.ibv_create_flow, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
-         slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+         slots.ibv_create_flow, slots.ABI_placeholder1);
 }
 
 }  // namespace
