@@ -53,6 +53,14 @@ constexpr Row kErrnos[] = {
     {DeviceMemoryExhausted, ENOMEM},
     {DeviceMemoryAlignment, EINVAL},
     {ZeroBasedMissing, EINVAL},
+    // Shared receive queues and XRC: what the kernel answers for domains of files.
+    {SharedQueueOtherDomain, EINVAL},
+    {ReceivesAreShared, EINVAL},
+    {SharedQueueTooSmall, EINVAL},
+    {SharedQueueKind, EINVAL},
+    {XrcDomainElsewhere, EOPNOTSUPP},
+    {XrcDomainExists, EINVAL},
+    {XrcDomainMissing, EAGAIN},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

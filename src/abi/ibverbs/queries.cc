@@ -46,11 +46,15 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_qp = nic::kMaxQps;
   attr.max_qp_wr = nic::kMaxQueueEntries;
   attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
-                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
   attr.max_mr = nic::kMaxKeys;
+  attr.max_srq = nic::kMaxSrqs;
+  attr.max_srq_wr = nic::kMaxQueueEntries;
+  attr.max_srq_sge = nic::kMaxSges;
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
   attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);

@@ -28,11 +28,6 @@ void refuse(Slots&... slots) {
   ((slots = Refusal<Slots>::call), ...);
 }
 
-int post_srq_recv(ibv_srq*, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
-  *bad = list;
-  return errno = EOPNOTSUPP;
-}
-
 int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
   *bad = list;
   return errno = EOPNOTSUPP;
@@ -67,7 +62,12 @@ void fill(verbs_context& slots) {
   slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
+  slots.open_qp = open_qp;
+  slots.create_srq_ex = create_srq_ex;
+  slots.get_srq_num = get_srq_num;
   slots.post_srq_ops = post_srq_ops;
+  slots.open_xrcd = open_xrcd;
+  slots.close_xrcd = close_xrcd;
   slots.ibv_create_flow = create_flow;
   slots.ibv_destroy_flow = destroy_flow;
   slots.create_wq = create_wq;
@@ -90,11 +90,6 @@ void fill(verbs_context& slots) {
   refuse(slots.alloc_td);
   refuse(slots.ABI_placeholder1);
   refuse(slots.ABI_placeholder2);
-  refuse(slots.open_qp);
-  refuse(slots.get_srq_num);
-  refuse(slots.create_srq_ex);
-  refuse(slots.open_xrcd);
-  refuse(slots.close_xrcd);
 }
 
 }  // namespace
