@@ -137,6 +137,10 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
     case QpType::Rc:
     case QpType::Ud:
       break;
+    case QpType::RawPacket:
+      if (!spec.is_work_queue && !state_->parts.may_use_raw_packets())
+        return {.id = ReasonId::RawNotPermitted};
+      break;
     case QpType::XrcSend:
     case QpType::XrcReceive:
       if (spec.srq != nullptr) return {.id = ReasonId::SharedQueueKind};
@@ -153,9 +157,6 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
 
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (spec.type == transport::QpType::RawPacket && !spec.is_work_queue &&
-      !s.parts.may_use_raw_packets())
-    return Reason{.id = ReasonId::RawNotPermitted};
   const QueueCapacity granted = granted_capacity(spec);
   if (const Reason bad = check_spec(spec)) return bad;
   if (const Reason bad = check_capacity(granted)) return bad;
