@@ -44,8 +44,11 @@ constexpr Row kErrnos[] = {
     {NoGrh, EINVAL},
     {GidFamilyDiffers, EINVAL},
     {DestinationGidZero, EINVAL},
+    {RawNotPermitted, EPERM},
+    {FlowNotRaw, EINVAL},
     {ObjectBusy, EBUSY},
     {LimitExceeded, ENOMEM},
+    {CompletionsUnpolled, EINVAL},
     // Shared receive queues and XRC: what the kernel answers for domains of files.
     {SharedQueueOtherDomain, EINVAL},
     {ReceivesAreShared, EINVAL},

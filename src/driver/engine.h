@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "driver/attributes.h"
@@ -20,6 +21,8 @@
 #include "driver/queue_pair.h"
 #include "driver/shared_receive_queue.h"
 #include "nic/caller.h"
+#include "nic/completion_queue.h"
+#include "nic/steering.h"
 
 namespace softhca::driver {
 
@@ -55,8 +58,21 @@ class Engine {
   std::optional<RegionExample> first_region() const;
 
   // Completion queues. `events` hears completion and error events; may be null.
+  struct CompletionQueueSpec {
+    std::uint32_t entries{};
+    EventSink* events{};
+    bool loses_overrun{};  // a completion without room is lost, and the queue does not fail
+  };
+  Result<CompletionQueue*, trace::Reason> create_cq(const CompletionQueueSpec& spec, Time now);
   Result<CompletionQueue*, trace::Reason> create_cq(std::uint32_t entries, EventSink* events,
-                                                    Time now);
+                                                    Time now) {
+    return create_cq({.entries = entries, .events = events}, now);
+  }
+  // Makes it hold at least `entries`; what was not polled stays, in order.
+  // FAILS WITH AttributeOutOfRange, CompletionsUnpolled (more than that are not polled yet)
+  Result<void, trace::Reason> resize_cq(CompletionQueue& cq, std::uint32_t entries, Time now);
+  // See nic::Moderation.
+  void moderate_cq(CompletionQueue& cq, const nic::Moderation& rule, Time now);
   Result<void, trace::Reason> destroy_cq(CompletionQueue& cq, Time now);
   // The next completion (or, solicited_only, the next solicited or failed one) raises an event.
   void arm_cq(CompletionQueue& cq, bool solicited_only, Time now);
@@ -71,13 +87,19 @@ class Engine {
     QueueCapacity capacity;
     bool signal_all{};
     EventSink* events{};
+    // Raw packets. A work queue is the receiving half of one; a queue pair with such ones behind
+    // it spreads its frames over them, as often as each is named, and receives none itself.
+    bool is_work_queue{};
+    std::vector<QueuePair*> spread_over = {};  // a power of two
+    nic::Spreading spreading = {};
   };
   // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
-  // SharedQueueOtherDomain, SharedQueueKind
+  // SharedQueueOtherDomain, SharedQueueKind, RawNotPermitted
   Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
   Result<void, trace::Reason> modify_qp(QueuePair& qp, const transport::QpAttributes& attributes,
                                         transport::QpAttributeMask mask, Time now);
   transport::QpAttributes query_qp(const QueuePair& qp) const;
+  // FAILS WITH ObjectBusy (it has flow rules)
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
   // The XRC target `qpn` of the domain, for one more holder; null if there is none.
   QueuePair* open_qp(std::uint32_t xrcd, wire::Qpn qpn, EventSink* events);
@@ -110,6 +132,11 @@ class Engine {
   Result<std::uint32_t, trace::Reason> open_xrcd(const std::optional<FileIdentity>& file,
                                                  XrcdOpening how);
   Result<void, trace::Reason> close_xrcd(std::uint32_t xrcd);  // FAILS WITH ObjectBusy
+
+  // Flow rules: which frames come to a raw packet queue pair.
+  // FAILS WITH FlowNotRaw, LimitExceeded
+  Result<nic::Steering::Id, trace::Reason> create_flow(const QueuePair& qp, nic::FlowRule rule);
+  void destroy_flow(nic::Steering::Id flow);
 
   // Whether packets can be addressed so.
   // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers

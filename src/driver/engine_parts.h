@@ -43,6 +43,8 @@ struct EngineParts {
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};
   std::function<void(const FileIdentity& file)> give_back_file = {};
+  // Whether who calls now may send and receive whole Ethernet frames.
+  std::function<bool()> may_use_raw_packets = [] { return true; };
 };
 
 }  // namespace softhca::driver

@@ -36,6 +36,15 @@ Reason check_capacity(const QueueCapacity& c) {
   return {};
 }
 
+std::vector<wire::Qpn> qpns_of(std::span<QueuePair* const> pairs) {
+  std::vector<wire::Qpn> numbers;
+  for (const QueuePair* pair : pairs) numbers.push_back(pair->qpn());
+  return numbers;
+}
+
+// What a frame has besides what the interface's MTU counts.
+constexpr std::uint32_t kFrameOverhead = wire::kEthernetBytes + wire::kVlanTagBytes;
+
 // What stands between a send request and its segments.
 constexpr std::uint32_t address_bytes(transport::QpType type) {
   return type == transport::QpType::Ud ? sizeof(nic::AddressSegment) : 0;
@@ -90,6 +99,7 @@ std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
 }
 
 bool is_offered(transport::QpType type, WorkOpcode opcode) {
+  if (type == transport::QpType::RawPacket) return opcode == WorkOpcode::Send;
   if (type == transport::QpType::Ud)
     return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
   if (type == transport::QpType::XrcReceive) return false;
@@ -126,6 +136,10 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
   switch (spec.type) {
     case QpType::Rc:
     case QpType::Ud:
+      break;
+    case QpType::RawPacket:
+      if (!spec.is_work_queue && !state_->parts.may_use_raw_packets())
+        return {.id = ReasonId::RawNotPermitted};
       break;
     case QpType::XrcSend:
     case QpType::XrcReceive:
@@ -179,7 +193,10 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
                       .receive_cqn = spec.receive_cq != nullptr ? spec.receive_cq->cqn() : 0,
                       .send = qp->send_.place(),
                       .receive = qp->receive_.place(),
-                      .max_inline = granted.inline_bytes});
+                      .max_inline = granted.inline_bytes,
+                      .max_frame_bytes = s.port.interface_mtu + kFrameOverhead,
+                      .spread_over = qpns_of(spec.spread_over),
+                      .spreading = spec.spreading});
   QueuePair* raw = qp.get();
   s.qps.emplace(qpn->value, std::move(qp));
   return raw;
@@ -188,6 +205,8 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
+  if (s.device.steering().has_rules(qpn))
+    return Reason{.id = ReasonId::ObjectBusy, .object = qpn.value};
   s.device.destroy_qp(qpn, now);
   s.device.give_back_qpn(qpn);
   for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
@@ -216,6 +235,19 @@ transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
   out.state = state_->device.qp_state(qp.qpn());
   return out;
 }
+
+Result<nic::Steering::Id, Reason> Engine::create_flow(const QueuePair& qp, nic::FlowRule rule) {
+  if (qp.type() != transport::QpType::RawPacket)
+    return Reason{.id = ReasonId::FlowNotRaw, .object = qp.qpn().value};
+  nic::Steering& steering = state_->device.steering();
+  if (steering.size() >= nic::kMaxFlows)
+    return Reason{
+        .id = ReasonId::LimitExceeded, .length = nic::kMaxFlows + 1, .high = nic::kMaxFlows};
+  rule.qpn = qp.qpn();
+  return steering.add(rule);
+}
+
+void Engine::destroy_flow(nic::Steering::Id flow) { state_->device.steering().remove(flow); }
 
 Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
                                        Time now) {

@@ -8,6 +8,7 @@
 
 #include "os/append_file.h"
 #include "os/environment.h"
+#include "os/kernel_features.h"
 #include "os/random.h"
 #include "os/self.h"
 
@@ -165,7 +166,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
-                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); }});
+                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
+                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](std::string_view what, const Reason& reason) { tell(what, reason); });

@@ -134,7 +134,8 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!receives || packet.info->service != qp.service() || !key_fits || !is_from_peer(qp, frame))
+  if (!receives || qp.is_raw() || packet.info->service != qp.service() || !key_fits ||
+      !is_from_peer(qp, frame))
     return refuse(packet, Counter::PacketsDropped);
   into = {packet, slot, &frame};
   return true;
@@ -191,6 +192,10 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   if (!outgoing) {
     if (!qp.has_datagram_completion()) return false;
     after_work(slot, now);
+    return true;
+  }
+  if (qp.is_raw()) {
+    switch_frame(slot, *outgoing, now);
     return true;
   }
   const wire::Datagram& path = qp.path_of(*outgoing);

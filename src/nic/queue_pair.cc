@@ -56,10 +56,13 @@ QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceive
 
 void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& path) {
   state_ = QpState::Rtr;
-  if (is_for_datagrams()) {
+  if (is_for_datagrams() || is_raw()) {
     datagrams_ = std::make_unique<transport::Datagrams>(
         transport::Datagrams::Settings{
-            .qpn = context_.qpn, .qkey = a.qkey, .mtu = a.path_mtu_bytes},
+            .qpn = context_.qpn,
+            .qkey = a.qkey,
+            .mtu = is_raw() ? context_.max_frame_bytes : a.path_mtu_bytes,
+            .header_bytes = is_raw() ? 0 : transport::kNetworkHeaderBytes},
         *this);
     return;
   }
@@ -81,7 +84,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
 
 void QueuePair::to_rts(const transport::QpAttributes& a) {
   state_ = QpState::Rts;
-  if (is_for_datagrams()) {
+  if (datagrams_) {
     datagrams_->start(a.sq_psn);
     datagrams_->set_qkey(a.qkey);
     return;
@@ -245,6 +248,8 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
   if (!reason && is_written && has(WqeFlag::Inline))
     reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value};
   if (!reason && is_for_datagrams()) reason = check_address(request);
+  if (!reason && is_raw() && work.opcode != transport::WorkOpcode::Send)
+    reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
   for (const Segment& s : request.segments) {
     work.bytes += s.bytes;
     if (reason || s.bytes == 0) continue;

@@ -20,6 +20,7 @@
 #include "nic/receive_queue.h"
 #include "nic/ring_format.h"
 #include "nic/shared_receive_queue.h"
+#include "nic/steering.h"
 #include "transport/attributes.h"
 #include "transport/datagram.h"
 #include "transport/requester.h"
@@ -39,6 +40,10 @@ struct QpContext {
   QueuePlace send;
   QueuePlace receive;
   std::uint32_t max_inline{};
+  std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
+  // Raw packets: the queue pairs that its frames are spread over, a power of two; none: its own.
+  std::vector<wire::Qpn> spread_over;
+  Spreading spreading;
 };
 
 // Which half of a queue pair sends first.
@@ -76,6 +81,8 @@ class QueuePair final : public transport::MemoryPort {
   // The same for a queue pair of datagrams; from anybody.
   transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
                                             const wire::Datagram& datagram, Time now);
+  // And for one of raw packets: an Ethernet frame that the device's rules steer to it.
+  transport::Datagrams::Arrival on_frame(ConstBytes frame, std::uint32_t tag, Time now);
   void on_time(Time now);
 
   struct Outgoing {
@@ -106,6 +113,7 @@ class QueuePair final : public transport::MemoryPort {
   bool shares_receives() const { return context_.srqn != 0 || context_.xrcd != 0; }
   wire::Service service() const;
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
+  bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
@@ -184,7 +192,8 @@ class QueuePair final : public transport::MemoryPort {
   wire::Datagram path_;
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
-  std::unique_ptr<transport::Datagrams> datagrams_;  // instead of both, from RTR on
+  // Datagrams and raw packets: instead of both, from RTR on.
+  std::unique_ptr<transport::Datagrams> datagrams_;
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
@@ -196,6 +205,7 @@ class QueuePair final : public transport::MemoryPort {
   std::deque<PendingCqe> flushed_;  // of receives
   ConstBytes payload_;              // of the packet in hand
   std::span<const ConstBytes> ahead_;
+  std::uint32_t flow_tag_{};      // of the frame that was received last
   std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already
   std::uint64_t placed_to_{};     // where that of the next one is
   Time now_{};                    // of the call in hand

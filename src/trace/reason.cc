@@ -165,6 +165,11 @@ constexpr ReasonInfo kReasons[] = {
      "Destroy its dependants first."},
     {CqOverrun, "cq_overrun", Nic, "A completion queue must have room for every completion.",
      "Create it larger or poll it more often."},
+    {RawNotPermitted, "raw_not_permitted", Driver,
+     "Whoever sends and receives whole Ethernet frames must have the capability CAP_NET_RAW.",
+     "Run as root, or in a user namespace of your own: unshare -Ur PROGRAM."},
+    {FlowNotRaw, "flow_not_raw", Driver, "Flow rules steer frames to raw packet queue pairs.",
+     "Create the flow on a queue pair of type IBV_QPT_RAW_PACKET."},
     {LimitExceeded, "limit_exceeded", Driver, "The device has limited numbers of objects.",
      "See ibv_devinfo -v for the limits."},
     {DestinationGidZero, "destination_gid_zero", Driver, "A destination GID must not be zero.",
@@ -208,6 +213,9 @@ constexpr ReasonInfo kReasons[] = {
     {SharedQueueKind, "shared_queue_kind", Driver,
      "Basic shared receive queues serve queue pairs that receive, XRC ones serve their domain.",
      "Name an XRC queue in the work request, not at create_qp."},
+    {CompletionsUnpolled, "completions_unpolled", Driver,
+     "A completion queue must keep every completion that was not polled when it is resized.",
+     "Poll what is there before making the queue that small."},
 };
 
 }  // namespace

@@ -84,6 +84,8 @@ enum class ReasonId : std::uint16_t {
   CqOverrun = 109,
   LimitExceeded = 110,
   DestinationGidZero = 111,
+  RawNotPermitted = 180,
+  FlowNotRaw = 181,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,
@@ -101,6 +103,8 @@ enum class ReasonId : std::uint16_t {
   XrcDomainExists = 136,
   XrcDomainMissing = 137,
   SharedQueueKind = 138,
+  // Objects beyond queue pairs.
+  CompletionsUnpolled = 160,
 };
 
 struct ReasonInfo {

@@ -31,6 +31,7 @@ Outcome<void> check(const Qp::Home& home, ibv_qp_init_attr& wanted) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
       break;  // the engine says which services it offers
     case IBV_QPT_XRC_SEND:
       wanted.recv_cq = nullptr;
@@ -59,9 +60,10 @@ driver::CompletionQueue* queue_of(ibv_cq* cq) {
 
 }  // namespace
 
-Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted)
+Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
     : xrcd_(home.xrcd),
       signal_all_(wanted.sq_sig_all != 0),
+      table_(table),
       async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
   ibv_qp& qp = known.qp_base;
   qp.context = home.context;
@@ -76,9 +78,11 @@ Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted)
   pthread_cond_init(&qp.cond, nullptr);
   fill_builder_slots(*this);
   if (xrcd_ != nullptr) ++xrcd_->dependants;
+  if (table_ != nullptr) ++table_->queue_pairs;
 }
 
 Qp::~Qp() {
+  if (table_ != nullptr) --table_->queue_pairs;
   owner().async_events().forget(async_events_);
   if (xrcd_ != nullptr) --xrcd_->dependants;
   if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
@@ -86,7 +90,7 @@ Qp::~Qp() {
   pthread_mutex_destroy(&known.qp_base.mutex);
 }
 
-Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted) {
+Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted, const ReceiveSpread* spread) {
   ibv_qp_init_attr has = wanted;
   if (const auto possible = check(asked, has); !possible) return possible.error();
   Home home = asked;
@@ -94,16 +98,20 @@ Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted) {
     home.domain = nullptr;
   else
     home.xrcd = nullptr;
-  std::unique_ptr<Qp> qp(new Qp(home, has));
-  const driver::Engine::QueuePairSpec spec{.pd = home.domain ? home.domain->number() : 0,
-                                           .type = static_cast<transport::QpType>(wanted.qp_type),
-                                           .send_cq = queue_of(has.send_cq),
-                                           .receive_cq = queue_of(has.recv_cq),
-                                           .srq = has.srq ? &Srq::of(has.srq).queue() : nullptr,
-                                           .xrcd = home.xrcd ? home.xrcd->number() : 0,
-                                           .capacity = capacity_of(wanted.cap),
-                                           .signal_all = wanted.sq_sig_all != 0,
-                                           .events = qp.get()};
+  std::unique_ptr<Qp> qp(new Qp(home, has, spread != nullptr ? spread->table : nullptr));
+  driver::Engine::QueuePairSpec spec{.pd = home.domain ? home.domain->number() : 0,
+                                     .type = static_cast<transport::QpType>(wanted.qp_type),
+                                     .send_cq = queue_of(has.send_cq),
+                                     .receive_cq = queue_of(has.recv_cq),
+                                     .srq = has.srq ? &Srq::of(has.srq).queue() : nullptr,
+                                     .xrcd = home.xrcd ? home.xrcd->number() : 0,
+                                     .capacity = capacity_of(wanted.cap),
+                                     .signal_all = wanted.sq_sig_all != 0,
+                                     .events = qp.get()};
+  if (spread != nullptr) {
+    for (Wq* wq : spread->table->queues()) spec.spread_over.push_back(&wq->pair());
+    spec.spreading = spread->spreading;
+  }
   const auto pair = qp->owner().command(
       [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();
@@ -123,7 +131,7 @@ Outcome<Qp*> Qp::open(Xrcd& xrcd, std::uint32_t qpn, void* qp_context) {
   as_it_is.qp_context = qp_context;
   as_it_is.qp_type = IBV_QPT_XRC_RECV;
   std::unique_ptr<Qp> qp(
-      new Qp({.context = xrcd.context, .domain = nullptr, .xrcd = &xrcd}, as_it_is));
+      new Qp({.context = xrcd.context, .domain = nullptr, .xrcd = &xrcd}, as_it_is, nullptr));
   const auto pair =
       qp->owner().command([&](driver::Engine& engine, Time) -> Outcome<driver::QueuePair*> {
         driver::QueuePair* const found = engine.open_qp(xrcd.number(), {qpn}, qp.get());
@@ -136,10 +144,11 @@ Outcome<Qp*> Qp::open(Xrcd& xrcd, std::uint32_t qpn, void* qp_context) {
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
-  const std::uint64_t offered = pair_->type() == transport::QpType::XrcReceive ? 0
-                                : pair_->type() == transport::QpType::Ud
-                                    ? SendBuilder::kDatagramOperations
-                                    : SendBuilder::kOperations;
+  using transport::QpType;
+  const std::uint64_t offered = pair_->type() == QpType::Ud ? SendBuilder::kDatagramOperations
+                                : pair_->type() == QpType::RawPacket  ? SendBuilder::kRawOperations
+                                : pair_->type() == QpType::XrcReceive ? 0
+                                                                      : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};
@@ -188,19 +197,41 @@ VERB("IBVERBS_1.1", ibv_qp*, ibv_create_qp, (ibv_pd * pd, ibv_qp_init_attr* attr
   });
 }
 
+namespace {
+
+Outcome<ibv_qp*> create_spreading_qp(const ibv_qp_init_attr_ex& wanted) {
+  if (wanted.pd == nullptr) return Errno{EINVAL};
+  const auto spread = receive_spread(wanted);
+  if (!spread) return spread.error();
+  ibv_cq* const cq = spread->table->queues().front()->cq;
+  ibv_qp_init_attr attributes{};
+  attributes.qp_context = wanted.qp_context;
+  attributes.send_cq = attributes.recv_cq = cq;
+  attributes.qp_type = wanted.qp_type;
+  const auto qp =
+      Qp::create({.context = wanted.pd->context, .domain = &Pd::of(wanted.pd), .xrcd = nullptr},
+                 attributes, &*spread);
+  if (!qp) return qp.error();
+  return &(*qp)->verbs();
+}
+
+}  // namespace
+
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept {
   return answer_pointer([&]() -> Outcome<ibv_qp*> {
     constexpr std::uint32_t kOffered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
                                        IBV_QP_INIT_ATTR_CREATE_FLAGS |
                                        IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr std::uint32_t kSpreads = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     const std::uint32_t mask = attributes->comp_mask;
-    if ((mask & ~kOffered) != 0) return Errno{EOPNOTSUPP};
+    if ((mask & ~(kOffered | kSpreads)) != 0) return Errno{EOPNOTSUPP};
     ibv_pd* const pd = (mask & IBV_QP_INIT_ATTR_PD) != 0 ? attributes->pd : nullptr;
     ibv_xrcd* const xrcd = (mask & IBV_QP_INIT_ATTR_XRCD) != 0 ? attributes->xrcd : nullptr;
     if ((pd != nullptr && pd->context != context) || (xrcd != nullptr && xrcd->context != context))
       return Errno{EINVAL};
     if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0)
       return Errno{EOPNOTSUPP};
+    if ((mask & kSpreads) != 0) return create_spreading_qp(*attributes);
     // ibv_qp_init_attr_ex begins with an ibv_qp_init_attr.
     const auto qp = Qp::create({.context = context,
                                 .domain = pd != nullptr ? &Pd::of(pd) : nullptr,

@@ -29,6 +29,7 @@ class SendBuilder {
       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   static constexpr std::uint64_t kDatagramOperations =
       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  static constexpr std::uint64_t kRawOperations = IBV_QP_EX_WITH_SEND;
 
   SendBuilder(driver::QueuePair& pair, Context& owner) : pair_(pair), owner_(owner) {}
 
