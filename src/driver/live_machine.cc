@@ -162,6 +162,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
                   .seed = seed,
+                  .strict = settings_.strict,
                   .scatter = settings_.scatter,
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
