@@ -45,6 +45,10 @@ constexpr Row kErrnos[] = {
     {GidFamilyDiffers, EINVAL},
     {DestinationGidZero, EINVAL},
     {ObjectBusy, EBUSY},
+    {RegionHasWindows, EBUSY},
+    {WindowsExhausted, ENOMEM},
+    {WindowTypeUnknown, EINVAL},
+    {BindKeyIndex, EINVAL},
     {LimitExceeded, ENOMEM},
     // Device and port.
     {PortDown, ENETDOWN},

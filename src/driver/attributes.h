@@ -93,6 +93,16 @@ struct DatagramTarget {
   std::uint32_t qkey{};
 };
 
+// What a memory window is to open, for peers.
+struct WindowBind {
+  wire::Key window;   // as it is now
+  wire::Key new_key;  // from then on; of the window's index
+  wire::Key region;
+  std::uint64_t address{};
+  std::uint64_t length{};  // 0: nothing any more (type 1)
+  AccessFlags access;      // remote rights; ZeroBased (type 2)
+};
+
 struct SendRequest {
   std::uint64_t wr_id{};
   transport::WorkOpcode opcode{};
@@ -100,10 +110,11 @@ struct SendRequest {
   std::span<const Sge> sges;
   std::uint32_t immediate{};  // host order of the 32 bits on the wire
   std::uint64_t remote_address{};
-  wire::Key rkey;
+  wire::Key rkey;               // or the key to invalidate
   std::uint64_t swap_or_add{};  // atomics; numbers of this host, as memory holds them
   std::uint64_t compare{};
   DatagramTarget target{};  // datagrams
+  WindowBind bind{};        // BindWindow
 };
 
 struct ReceiveRequest {
@@ -118,6 +129,9 @@ enum class CompletionOpcode : std::uint8_t {
   RdmaRead = 2,
   CompareSwap = 3,
   FetchAdd = 4,
+  BindWindow = 5,
+  LocalInvalidate = 6,
+  AtomicWrite = 9,
   Receive = 128,
   ReceiveRdmaWithImmediate = 129,
 };
@@ -134,6 +148,7 @@ struct Completion {
   std::uint32_t immediate{};      // host order of the 32 bits on the wire
   bool with_network_header = {};  // of 40 bytes, in front of the message
   wire::Qpn source_qpn = {};      // of a datagram
+  bool with_invalidation = {};    // of the key in `immediate`
 };
 
 // As ibv_event_type.

@@ -36,7 +36,11 @@ class Registrations {
   };
   // FAILS WITH what Engine::register_memory says.
   Result<Region, trace::Reason> add(const Request& request, Time now);
-  // FAILS WITH KeyUnknown
+  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
+  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
+  // FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
+  // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
   // A ring of `bytes` zeroed bytes, mapped for device reads and writes.
@@ -52,12 +56,16 @@ class Registrations {
     Request request;
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
+    bool is_nothing = false;
   };
 
   host::PageOrder page_order() const {
     return parts_.scatter ? host::PageOrder::Permuted : host::PageOrder::InOrder;
   }
   static trace::Reason check_request(const Request& request);
+  static nic::KeyTable::Entry entry_of(const Held& held);
+  // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.
+  Result<Held, trace::Reason> hold(const Request& request, Region& region, Time now);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
                         Time now);
   void undo(Held& held, Time now);

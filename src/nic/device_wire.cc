@@ -58,6 +58,10 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
     tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
                  packet.payload.size());
     qp.on_packet(packet, std::span(ahead).first(i == 0 ? run.size() - 1 : 0), now);
+    if (const trace::Reason why = qp.last_drop()) {
+      tracer_.emit(why, now);
+      drop(bth.dest_qpn, packet.headers, Counter::UnreliableDropped, now);
+    }
     after_work(slot, now);
   }
   qp.end_run();
@@ -102,6 +106,22 @@ bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) {
          frame.datagram.destination == qp.path().source;
 }
 
+namespace {
+
+wire::Service service_of(transport::QpType type) {
+  switch (type) {
+    case transport::QpType::Uc:
+      return wire::Service::Uc;
+    case transport::QpType::Ud:
+      return wire::Service::Ud;
+    case transport::QpType::Rc:
+      break;
+  }
+  return wire::Service::Rc;
+}
+
+}  // namespace
+
 bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   tracer_.count(Counter::PacketsReceived);
   tracer_.count(Counter::PacketBytesReceived,
@@ -132,7 +152,7 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   const QueuePair& qp = *slot->qp;
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
-  const auto service = qp.is_for_datagrams() ? wire::Service::Ud : wire::Service::Rc;
+  const auto service = service_of(qp.context().type);
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
   if (!receives || packet.info->service != service || !key_fits || !is_from_peer(qp, frame))
     return refuse(packet, Counter::PacketsDropped);
@@ -189,7 +209,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   QueuePair& qp = *slot.qp;
   const auto outgoing = qp.poll_packet(now, first);
   if (!outgoing) {
-    if (!qp.has_datagram_completion()) return false;
+    if (!qp.has_send_completion()) return false;
     after_work(slot, now);
     return true;
   }
@@ -218,7 +238,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
                headers.bth.psn.value, payload_bytes, outgoing->emission.again ? 2 : 1,
                headers.bth.dest_qpn.value);
-  if (qp.is_for_datagrams())
+  if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
   else
     count_transport(slot);

@@ -7,7 +7,8 @@ namespace softhca::nic {
 inline constexpr std::uint32_t kMaxQps = 4096;  // one block of QPNs
 inline constexpr std::uint32_t kMaxCqs = 4096;
 inline constexpr std::uint32_t kMaxPds = 4096;
-inline constexpr std::uint32_t kMaxKeys = 65536;  // memory regions
+inline constexpr std::uint32_t kMaxKeys = 65536;     // memory regions
+inline constexpr std::uint32_t kMaxWindows = 16384;  // memory windows, which are keys as well
 inline constexpr std::uint32_t kMaxAhs = 65536;
 inline constexpr std::uint32_t kMaxQueueEntries = 16384;  // work requests of one queue
 inline constexpr std::uint32_t kMaxCqes = 1u << 20;

@@ -22,6 +22,7 @@
 #include "transport/datagram.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
+#include "transport/unreliable.h"
 #include "wire/datagram.h"
 
 namespace softhca::nic {
@@ -65,7 +66,7 @@ class QueuePair final : public transport::MemoryPort {
   void set_state(transport::QpState state);
   // Fails what is outstanding; later work is flushed.
   void enter_error(transport::Status first, const trace::Reason& reason, Time now);
-  // Datagrams: only the sending half has failed, until it is set to RTS again.
+  // Unreliable services: only the sending half has failed, until it is set to RTS again.
   void enter_send_error(Time now);
 
   void on_send_doorbell(std::uint32_t producer, Time now);
@@ -75,6 +76,8 @@ class QueuePair final : public transport::MemoryPort {
   // have followed, end_run() forgets about them.
   void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
   void end_run() { placed_ahead_ = 0; }
+  // Why an unreliable connection dropped the packet just given to it, if it did.
+  trace::Reason last_drop() const { return last_drop_; }
   // The same for a queue pair of datagrams; from anybody.
   transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
                                             const wire::Datagram& datagram, Time now);
@@ -92,8 +95,8 @@ class QueuePair final : public transport::MemoryPort {
   // The datagram that the packet just polled travels in.
   const wire::Datagram& path_of(const Outgoing& outgoing) const;
 
-  // Of a datagram that could not leave: completions come without a packet.
-  bool has_datagram_completion() const { return datagrams_ && datagrams_->has_send_completion(); }
+  // Of work on the device's own keys, or a datagram that could not leave: without a packet.
+  bool has_send_completion() const;
   std::optional<PendingCqe> poll_completion(Time now);
   std::optional<transport::ResponderFailure> poll_failure();
   Time next_deadline() const;
@@ -105,6 +108,10 @@ class QueuePair final : public transport::MemoryPort {
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
+  // A request is done with its last packet, and what fails stops the sending half alone.
+  bool is_unreliable() const {
+    return context_.type == transport::QpType::Uc || is_for_datagrams();
+  }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receive_done_; }
@@ -121,6 +128,8 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason place(const transport::PayloadRef& to) override;
   Result<std::uint64_t, trace::Reason> execute_atomic(
       const transport::AtomicOperation& atomic) override;
+  trace::Reason invalidate(wire::Key key) override;
+  trace::Reason execute_local(std::uint32_t work) override;
   std::optional<transport::ReceiveSlot> take_receive() override;
 
  private:
@@ -150,6 +159,10 @@ class QueuePair final : public transport::MemoryPort {
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
   trace::Reason check_atomic(std::uint64_t bytes) const;
+  void post(const transport::SendWork& work, const Fetched& request);
+  void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
+  // queue_pair_window.cc
+  trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
   bool wants_sends() const;
   void take_address(Fetched& into, ConstBytes bytes) const;
@@ -179,9 +192,10 @@ class QueuePair final : public transport::MemoryPort {
   trace::Tracer& tracer_;
   transport::QpState state_ = transport::QpState::Reset;
   wire::Datagram path_;
-  std::unique_ptr<transport::Requester> requester_;  // from RTS on
-  std::unique_ptr<transport::Responder> responder_;  // from RTR on
-  std::unique_ptr<transport::Datagrams> datagrams_;  // instead of both, from RTR on
+  std::unique_ptr<transport::Requester> requester_;              // from RTS on
+  std::unique_ptr<transport::Responder> responder_;              // from RTR on
+  std::unique_ptr<transport::Datagrams> datagrams_;              // instead of both, from RTR on
+  std::unique_ptr<transport::UnreliableConnection> unreliable_;  // likewise
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
@@ -199,6 +213,7 @@ class QueuePair final : public transport::MemoryPort {
   Time now_{};                    // of the call in hand
   Time ready_at_{};
   trace::Reason last_reason_{};
+  trace::Reason last_drop_{};
 };
 
 }  // namespace softhca::nic

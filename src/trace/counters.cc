@@ -60,6 +60,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
     {QkeyMismatches, "qkey_mismatches", "datagrams dropped: not the Q_Key of the QP"},
     {DatagramsDropped, "datagrams_dropped", "datagrams dropped: no receive, or one too small"},
+    {UnreliableDropped, "unreliable_dropped",
+     "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
 }};
 
 }  // namespace softhca::trace

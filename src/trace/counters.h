@@ -70,6 +70,7 @@ enum class Counter : std::uint16_t {
   PeerAccesses,
   QkeyMismatches,
   DatagramsDropped,
+  UnreliableDropped,
   Count_,
 };
 

@@ -19,7 +19,7 @@ struct Transition {
 constexpr Mask operator+(QpAttribute a, QpAttribute b) { return Mask(a) | Mask(b); }
 constexpr Mask operator+(Mask a, QpAttribute b) { return a | Mask(b); }
 
-// ibv_modify_qp's tables, RC and UD. State itself is in every mask.
+// ibv_modify_qp's tables, RC, UC and UD. State itself is in every mask.
 constexpr std::array kTransitions = {
     Transition{QpType::Rc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::Rc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
@@ -46,6 +46,30 @@ constexpr std::array kTransitions = {
                {},
                AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
                    PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+
+    Transition{QpType::Uc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{QpType::Uc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::Uc, QpState::Init, QpState::Rtr, AddressVector + PathMtu + DestQpn + RqPsn,
+               AlternatePath + PkeyIndex + AccessFlags},
+    Transition{QpType::Uc, QpState::Rtr, QpState::Rts, Mask(SqPsn),
+               CurrentState + AlternatePath + AccessFlags + PathMigState},
+    Transition{QpType::Uc,
+               QpState::Rts,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::Uc, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::Uc,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::Uc,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + PkeyIndex + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::Uc, QpState::Sqe, QpState::Rts, {}, CurrentState + AccessFlags},
 
     Transition{QpType::Ud, QpState::Reset, QpState::Init, PkeyIndex + Port + Qkey, {}},
     Transition{QpType::Ud, QpState::Init, QpState::Init, {}, PkeyIndex + Port + Qkey},

@@ -36,6 +36,8 @@ class Mr final : public ibv_mr, public Owned {
   };
   // FAILS WITH EFAULT, EINVAL, ENOMEM, EOPNOTSUPP
   static Outcome<Mr*> create(Pd& domain, const Request& request);
+  // FAILS WITH ENOMEM
+  static Outcome<Mr*> create_null(Pd& domain);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
@@ -49,5 +51,8 @@ class Mr final : public ibv_mr, public Owned {
     pd = &domain;
   }
 };
+
+// Operations that programs reach through the context.
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
 
 }  // namespace softhca::abi

@@ -85,9 +85,10 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
-  const std::uint64_t offered = pair_->type() == transport::QpType::Ud
-                                    ? SendBuilder::kDatagramOperations
-                                    : SendBuilder::kOperations;
+  const transport::QpType type = pair_->type();
+  const std::uint64_t offered = type == transport::QpType::Ud   ? SendBuilder::kDatagramOperations
+                                : type == transport::QpType::Uc ? SendBuilder::kUnreliableOperations
+                                                                : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};

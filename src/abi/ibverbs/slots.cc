@@ -2,6 +2,7 @@
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
+#include "abi/ibverbs/window.h"
 
 namespace softhca::abi {
 namespace {
@@ -43,7 +44,9 @@ void fill(ibv_context_ops& ops) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = post_srq_recv;
-  refuse(ops.alloc_mw, ops.bind_mw, ops.dealloc_mw);
+  ops.alloc_mw = alloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.dealloc_mw = dealloc_mw;
   // What became a symbol before 2007; programs built since do not look here.
   refuse(ops._compat_alloc_pd, ops._compat_dealloc_pd, ops._compat_reg_mr, ops._compat_rereg_mr,
          ops._compat_dereg_mr, ops._compat_create_cq, ops._compat_cq_event, ops._compat_resize_cq,
@@ -59,14 +62,15 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.create_qp_ex = create_qp_ex;
+  slots.alloc_null_mr = alloc_null_mr;
   slots.post_srq_ops = post_srq_ops;
-  refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
-         slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
-         slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
-         slots.destroy_flow_action, slots.create_flow_action_esp, slots.modify_qp_rate_limit,
-         slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td, slots.modify_cq,
-         slots.destroy_rwq_ind_table, slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq,
-         slots.create_wq, slots.query_rt_values, slots.ibv_destroy_flow, slots.ABI_placeholder2,
+  refuse(slots.advise_mr, slots.read_counters, slots.attach_counters_point_flow,
+         slots.create_counters, slots.destroy_counters, slots.reg_dm_mr, slots.alloc_dm,
+         slots.free_dm, slots.modify_flow_action_esp, slots.destroy_flow_action,
+         slots.create_flow_action_esp, slots.modify_qp_rate_limit, slots.alloc_parent_domain,
+         slots.dealloc_td, slots.alloc_td, slots.modify_cq, slots.destroy_rwq_ind_table,
+         slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq, slots.create_wq,
+         slots.query_rt_values, slots.ibv_destroy_flow, slots.ABI_placeholder2,
          slots.ibv_create_flow, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
          slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
 }
