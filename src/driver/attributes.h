@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/address.h"
+#include "base/clock.h"
 #include "base/flags.h"
 #include "nic/limits.h"
 #include "trace/reason.h"
@@ -148,6 +149,8 @@ struct Completion {
   std::uint32_t immediate{};      // host order of the 32 bits on the wire
   bool with_network_header = {};  // of 40 bytes, in front of the message
   wire::Qpn source_qpn = {};      // of a datagram
+  std::uint32_t flow_tag = {};    // of a raw frame: what its flow rule says
+  Time at = {};                   // by the device's clock
   bool with_invalidation = {};    // of the key in `immediate`
 };
 

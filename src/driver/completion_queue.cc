@@ -32,7 +32,8 @@ Completion completion_of(const Cqe& cqe) {
                  .reason = static_cast<trace::ReasonId>(cqe.reason),
                  .qpn = {cqe.qpn},
                  .byte_count = 0,
-                 .immediate = 0};
+                 .immediate = 0,
+                 .at = {static_cast<std::int64_t>(cqe.time_ps)}};
   if (status != transport::Status::Success) return out;  // C30: nothing else means anything
   out.opcode = static_cast<CompletionOpcode>(cqe.kind);
   out.with_immediate = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Immediate)) != 0;
@@ -42,6 +43,7 @@ Completion completion_of(const Cqe& cqe) {
       (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::NetworkHeader)) != 0;
   out.source_qpn = {cqe.source_qpn};
   out.with_invalidation = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Invalidated)) != 0;
+  out.flow_tag = cqe.flow_tag;
   return out;
 }
 
@@ -49,40 +51,81 @@ constexpr std::uint32_t kForgotten = 0xffff'ffff;  // no QPN
 
 }  // namespace
 
-bool CompletionQueue::is_empty() const {
-  const std::uint64_t at = next_.load(std::memory_order_relaxed);
-  const Bytes slot = ring_.bytes().subspan(at % capacity_ * sizeof(Cqe), sizeof(Cqe));
-  return load_lap(slot) != 1 + at / capacity_;
+CompletionQueue::CompletionQueue(std::uint32_t cqn, std::uint32_t capacity, RingMemory ring,
+                                 EventSink* events)
+    : cqn_(cqn), events_(events), ring_(&start_ring(capacity, std::move(ring))) {}
+
+CompletionQueue::Ring& CompletionQueue::start_ring(std::uint32_t capacity, RingMemory memory) {
+  std::byte* const start = memory.bytes().data();
+  rings_.push_back(std::unique_ptr<Ring>(
+      new Ring{.start = start, .capacity = capacity, .memory = std::move(memory)}));
+  return *rings_.back();
+}
+
+Bytes CompletionQueue::Ring::slot(std::uint64_t at) const {
+  return {start + at % capacity * sizeof(Cqe), sizeof(Cqe)};
+}
+
+Bytes CompletionQueue::Ring::doorbell_record() const {
+  return {start + std::size_t{capacity} * sizeof(Cqe), sizeof(std::uint64_t)};
+}
+
+bool CompletionQueue::is_filled(const Ring& ring) {
+  const std::uint64_t at = ring.next.load(std::memory_order_relaxed);
+  return load_lap(ring.slot(at)) == 1 + at / ring.capacity;
 }
 
 std::size_t CompletionQueue::poll(std::span<Completion> out) {
   if (is_empty()) return 0;
   const std::lock_guard lock(consumer_);
-  std::uint64_t at = next_.load(std::memory_order_relaxed);
+  Ring& ring = *ring_.load(std::memory_order_relaxed);
+  std::uint64_t at = ring.next.load(std::memory_order_relaxed);
   std::size_t count = 0;
   while (count < out.size()) {
-    const Bytes slot = ring_.bytes().subspan(at % capacity_ * sizeof(Cqe), sizeof(Cqe));
-    if (load_lap(slot) != 1 + at / capacity_) break;
+    const Bytes slot = ring.slot(at);
+    if (load_lap(slot) != 1 + at / ring.capacity) break;
     const Cqe cqe = load_cqe(slot);
     if (cqe.qpn != kForgotten) out[count++] = completion_of(cqe);
     ++at;
   }
-  next_.store(at, std::memory_order_relaxed);
+  ring.next.store(at, std::memory_order_relaxed);
   // The doorbell record: the device may use the slots again.
-  auto* record =
-      reinterpret_cast<std::uint64_t*>(ring_.bytes().data() + std::size_t{capacity_} * sizeof(Cqe));
+  auto* record = reinterpret_cast<std::uint64_t*>(ring.doorbell_record().data());
   std::atomic_ref<std::uint64_t>(*record).store(at, std::memory_order_release);
   return count;
 }
 
 void CompletionQueue::forget(wire::Qpn qpn) {
   const std::lock_guard lock(consumer_);
-  for (std::uint64_t at = next_.load(std::memory_order_relaxed);; ++at) {
-    const Bytes slot = ring_.bytes().subspan(at % capacity_ * sizeof(Cqe), sizeof(Cqe));
-    if (load_lap(slot) != 1 + at / capacity_) return;
+  const Ring& ring = *ring_.load(std::memory_order_relaxed);
+  for (std::uint64_t at = ring.next.load(std::memory_order_relaxed);; ++at) {
+    const Bytes slot = ring.slot(at);
+    if (load_lap(slot) != 1 + at / ring.capacity) return;
     const auto of = load_le<std::uint32_t>(slot, offsetof(Cqe, qpn));
     if (of == qpn.value) store_le(slot, offsetof(Cqe, qpn), kForgotten);
   }
+}
+
+std::optional<std::uint32_t> CompletionQueue::move_to(std::uint32_t capacity, RingMemory memory) {
+  const std::lock_guard lock(consumer_);
+  const Ring& old = *ring_.load(std::memory_order_relaxed);
+  std::vector<Cqe> left;
+  for (std::uint64_t at = old.next.load(std::memory_order_relaxed);; ++at) {
+    const Bytes slot = old.slot(at);
+    if (load_lap(slot) != 1 + at / old.capacity) break;
+    const Cqe cqe = load_cqe(slot);
+    if (cqe.qpn == kForgotten) continue;
+    if (left.size() == capacity) return std::nullopt;
+    left.push_back(cqe);
+  }
+  if (rings_.size() >= 2) rings_[rings_.size() - 2]->memory = RingMemory();
+  Ring& fresh = start_ring(capacity, std::move(memory));
+  for (std::size_t at = 0; at < left.size(); ++at) {
+    left[at].lap = 1;
+    store_le(fresh.slot(at), 0, left[at]);
+  }
+  ring_.store(&fresh, std::memory_order_release);
+  return static_cast<std::uint32_t>(left.size());
 }
 
 }  // namespace softhca::driver

@@ -136,20 +136,32 @@ std::optional<Engine::RegionExample> Engine::first_region() const {
   return state_->registrations.first();
 }
 
-Result<CompletionQueue*, Reason> Engine::create_cq(std::uint32_t entries, EventSink* events,
-                                                   Time now) {
+namespace {
+
+Reason check_entries(std::uint32_t entries) {
+  if (entries != 0 && entries <= nic::kMaxCqes) return {};
+  return {.id = ReasonId::AttributeOutOfRange, .length = entries, .high = nic::kMaxCqes};
+}
+
+std::uint64_t cq_bytes(std::uint32_t slots) {
+  return std::uint64_t{slots} * sizeof(nic::Cqe) + nic::kCqDoorbellRecordBytes;
+}
+
+}  // namespace
+
+Result<CompletionQueue*, Reason> Engine::create_cq(const CompletionQueueSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (entries == 0 || entries > nic::kMaxCqes)
-    return Reason{.id = ReasonId::AttributeOutOfRange, .length = entries, .high = nic::kMaxCqes};
+  if (const Reason bad = check_entries(spec.entries)) return bad;
   if (s.cqs.size() >= nic::kMaxCqs)
     return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxCqs};
-  const std::uint32_t slots = std::bit_ceil(entries);
-  auto ring = s.registrations.add_ring(
-      std::uint64_t{slots} * sizeof(nic::Cqe) + nic::kCqDoorbellRecordBytes, now);
+  const std::uint32_t slots = std::bit_ceil(spec.entries);
+  auto ring = s.registrations.add_ring(cq_bytes(slots), now);
   if (!ring) return ring.error();
   const std::uint32_t cqn = s.device.take_cqn();
-  s.device.create_cq(cqn, {ring->bus(), slots});
-  auto cq = std::make_unique<CompletionQueue>(cqn, slots, std::move(*ring), events);
+  using Overrun = nic::CompletionQueue::Overrun;
+  s.device.create_cq(cqn, {ring->bus(), slots},
+                     spec.loses_overrun ? Overrun::Loses : Overrun::Fails);
+  auto cq = std::make_unique<CompletionQueue>(cqn, slots, std::move(*ring), spec.events);
   CompletionQueue* raw = cq.get();
   s.cqs.emplace(cqn, std::move(cq));
   s.cq_programs.emplace(cqn, s.parts.space.program());
@@ -167,6 +179,25 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
   s.cq_programs.erase(cq.cqn());
   s.cqs.erase(cq.cqn());
   return {};
+}
+
+Result<void, Reason> Engine::resize_cq(CompletionQueue& cq, std::uint32_t entries, Time now) {
+  EngineState& s = *state_;
+  if (const Reason bad = check_entries(entries)) return bad;
+  const std::uint32_t slots = std::bit_ceil(entries);
+  if (slots == cq.capacity()) return {};
+  auto ring = s.registrations.add_ring(cq_bytes(slots), now);
+  if (!ring) return ring.error();
+  const nic::RingPlace place{ring->bus(), slots};
+  const auto filled = cq.move_to(slots, std::move(*ring));
+  if (!filled)
+    return Reason{.id = ReasonId::CompletionsUnpolled, .object = cq.cqn(), .length = entries};
+  s.device.move_cq(cq.cqn(), place, *filled);
+  return {};
+}
+
+void Engine::moderate_cq(CompletionQueue& cq, const nic::Moderation& rule, Time now) {
+  state_->device.moderate_cq(cq.cqn(), rule, now);
 }
 
 void Engine::arm_cq(CompletionQueue& cq, bool solicited_only, Time now) {
@@ -187,7 +218,10 @@ void Engine::release_program(std::uint32_t program, Time now) {
   std::vector<QueuePair*> its_qps;
   for (const auto& [qpn, qp] : s.qps)
     if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
-  for (QueuePair* qp : its_qps) undone(destroy_qp(*qp, now));
+  for (QueuePair* qp : its_qps) {
+    s.device.steering().remove_all(qp->qpn());
+    undone(destroy_qp(*qp, now));
+  }
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key window : s.device.keys().windows_of(pd)) dealloc_window(window);
   for (const std::uint32_t pd : its_pds)

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/range.h"
 #include "base/result.h"
@@ -20,7 +21,9 @@
 #include "driver/completion_queue.h"
 #include "driver/queue_pair.h"
 #include "nic/caller.h"
+#include "nic/completion_queue.h"
 #include "nic/key_table.h"
+#include "nic/steering.h"
 
 namespace softhca::driver {
 
@@ -75,8 +78,21 @@ class Engine {
   std::optional<RegionExample> first_region() const;
 
   // Completion queues. `events` hears completion and error events; may be null.
+  struct CompletionQueueSpec {
+    std::uint32_t entries{};
+    EventSink* events{};
+    bool loses_overrun{};  // a completion without room is lost, and the queue does not fail
+  };
+  Result<CompletionQueue*, trace::Reason> create_cq(const CompletionQueueSpec& spec, Time now);
   Result<CompletionQueue*, trace::Reason> create_cq(std::uint32_t entries, EventSink* events,
-                                                    Time now);
+                                                    Time now) {
+    return create_cq({.entries = entries, .events = events}, now);
+  }
+  // Makes it hold at least `entries`; what was not polled stays, in order.
+  // FAILS WITH AttributeOutOfRange, CompletionsUnpolled (more than that are not polled yet)
+  Result<void, trace::Reason> resize_cq(CompletionQueue& cq, std::uint32_t entries, Time now);
+  // See nic::Moderation.
+  void moderate_cq(CompletionQueue& cq, const nic::Moderation& rule, Time now);
   Result<void, trace::Reason> destroy_cq(CompletionQueue& cq, Time now);
   // The next completion (or, solicited_only, the next solicited or failed one) raises an event.
   void arm_cq(CompletionQueue& cq, bool solicited_only, Time now);
@@ -89,13 +105,25 @@ class Engine {
     QueueCapacity capacity;
     bool signal_all{};
     EventSink* events{};
+    // Raw packets. A work queue is the receiving half of one; a queue pair with such ones behind
+    // it spreads its frames over them, as often as each is named, and receives none itself.
+    bool is_work_queue{};
+    std::vector<QueuePair*> spread_over = {};  // a power of two
+    nic::Spreading spreading = {};
   };
-  // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges
+  // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
+  // RawNotPermitted
   Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
   Result<void, trace::Reason> modify_qp(QueuePair& qp, const transport::QpAttributes& attributes,
                                         transport::QpAttributeMask mask, Time now);
   transport::QpAttributes query_qp(const QueuePair& qp) const;
+  // FAILS WITH ObjectBusy (it has flow rules)
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
+
+  // Flow rules: which frames come to a raw packet queue pair.
+  // FAILS WITH FlowNotRaw, LimitExceeded
+  Result<nic::Steering::Id, trace::Reason> create_flow(const QueuePair& qp, nic::FlowRule rule);
+  void destroy_flow(nic::Steering::Id flow);
 
   // Whether packets can be addressed so.
   // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers

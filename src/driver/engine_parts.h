@@ -32,6 +32,8 @@ struct EngineParts {
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
+  // Whether who calls now may send and receive whole Ethernet frames.
+  std::function<bool()> may_use_raw_packets = [] { return true; };
 };
 
 }  // namespace softhca::driver

@@ -36,6 +36,15 @@ Reason check_capacity(const QueueCapacity& c) {
   return {};
 }
 
+std::vector<wire::Qpn> qpns_of(std::span<QueuePair* const> pairs) {
+  std::vector<wire::Qpn> numbers;
+  for (const QueuePair* pair : pairs) numbers.push_back(pair->qpn());
+  return numbers;
+}
+
+// What a frame has besides what the interface's MTU counts.
+constexpr std::uint32_t kFrameOverhead = wire::kEthernetBytes + wire::kVlanTagBytes;
+
 // What stands between a send request and its segments.
 constexpr std::uint32_t address_bytes(transport::QpType type) {
   return type == transport::QpType::Ud ? sizeof(nic::AddressSegment) : 0;
@@ -60,6 +69,12 @@ std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
 std::uint32_t done_of(const std::uint32_t& cell) {
   return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(cell))
       .load(std::memory_order_acquire);
+}
+
+bool is_service_offered(transport::QpType type) {
+  using transport::QpType;
+  return type == QpType::Rc || type == QpType::Uc || type == QpType::Ud ||
+         type == QpType::RawPacket;
 }
 
 constexpr std::uint32_t kBindFlags = 1 | 2 | 4 | 8 | 32;  // local write says nothing of a window
@@ -117,10 +132,12 @@ QpState QueuePair::state() const { return static_cast<QpState>(done_of(record_->
 
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (spec.type != transport::QpType::Rc && spec.type != transport::QpType::Uc &&
-      spec.type != transport::QpType::Ud)
+  if (!is_service_offered(spec.type))
     return Reason{.id = ReasonId::OpcodeNotSupported,
                   .object = static_cast<std::uint32_t>(spec.type)};
+  if (spec.type == transport::QpType::RawPacket && !spec.is_work_queue &&
+      !s.parts.may_use_raw_packets())
+    return Reason{.id = ReasonId::RawNotPermitted};
   if (const Reason bad = check_capacity(spec.capacity)) return bad;
   QueueCapacity granted = spec.capacity;
   granted.send_requests = std::bit_ceil(std::max(1u, granted.send_requests));
@@ -163,7 +180,10 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
        .send = {qp->send_.memory.bus(), qp->send_.slots, qp->send_.stride, granted.send_sges},
        .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride,
                    granted.receive_sges},
-       .max_inline = granted.inline_bytes});
+       .max_inline = granted.inline_bytes,
+       .max_frame_bytes = s.port.interface_mtu + kFrameOverhead,
+       .spread_over = qpns_of(spec.spread_over),
+       .spreading = spec.spreading});
   QueuePair* raw = qp.get();
   s.qps.emplace(qpn->value, std::move(qp));
   return raw;
@@ -172,6 +192,8 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
+  if (s.device.steering().has_rules(qpn))
+    return Reason{.id = ReasonId::ObjectBusy, .object = qpn.value};
   s.device.destroy_qp(qpn, now);
   s.device.give_back_qpn(qpn);
   qp.send_cq().forget(qpn);
@@ -185,6 +207,19 @@ transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
   out.state = state_->device.qp_state(qp.qpn());
   return out;
 }
+
+Result<nic::Steering::Id, Reason> Engine::create_flow(const QueuePair& qp, nic::FlowRule rule) {
+  if (qp.type() != transport::QpType::RawPacket)
+    return Reason{.id = ReasonId::FlowNotRaw, .object = qp.qpn().value};
+  nic::Steering& steering = state_->device.steering();
+  if (steering.size() >= nic::kMaxFlows)
+    return Reason{
+        .id = ReasonId::LimitExceeded, .length = nic::kMaxFlows + 1, .high = nic::kMaxFlows};
+  rule.qpn = qp.qpn();
+  return steering.add(rule);
+}
+
+void Engine::destroy_flow(nic::Steering::Id flow) { state_->device.steering().remove(flow); }
 
 Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
                                        Time now) {

@@ -60,6 +60,9 @@ class LiveDevice {
   // the program. What arming a completion queue calls.
   void expect_sleep();
 
+  // What the device's clock says. Takes no lock.
+  Time clock_now() const { return now(); }
+
   const DeviceDescription& description() const;
   // Looks at the interface again: state, MTU, addresses. Nothing where it was left behind.
   void refresh_port();

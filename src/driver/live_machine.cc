@@ -8,6 +8,7 @@
 
 #include "os/append_file.h"
 #include "os/environment.h"
+#include "os/kernel_features.h"
 #include "os/random.h"
 #include "os/self.h"
 
@@ -161,9 +162,9 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .first_qpn = block_.first_qpn(),
                   .seed = seed,
                   .scatter = settings_.scatter,
-                  .open_path = [this](const wire::Gid& source, wire::Qpn qpn) {
-                    return open_path(source, qpn);
-                  }});
+                  .open_path = [this](const wire::Gid& source,
+                                      wire::Qpn qpn) { return open_path(source, qpn); },
+                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](std::string_view what, const Reason& reason) { tell(what, reason); });

@@ -33,19 +33,48 @@ class EventQueue {
   std::uint64_t produced_ = 0;
 };
 
+// Events of an armed queue wait for `count` completions, or for `period` after the first of them.
+// If either is 0, or `count` is 1, they do not wait.
+struct Moderation {
+  std::uint32_t count{};
+  Duration period{};
+  bool is_on() const { return count > 1 && period.ps > 0; }
+};
+
 class CompletionQueue {
  public:
   enum class Armed : std::uint8_t { No, Solicited, Any };
+  // What becomes of a completion for which there is no room: the queue fails, or it is lost.
+  enum class Overrun : std::uint8_t { Fails, Loses };
 
-  CompletionQueue(std::uint32_t cqn, RingPlace ring) : cqn_(cqn), ring_(ring) {}
+  CompletionQueue(std::uint32_t cqn, RingPlace ring, Overrun overrun = Overrun::Fails)
+      : cqn_(cqn), ring_(ring), overrun_(overrun) {}
 
   // What writing came to. `full`: the program has not taken enough off (CqOverrun).
   struct Written {
     pcie::Outcome outcome;
     bool full{};
+    bool lost{};         // likewise, and nobody minds
     bool wants_event{};  // it was armed for this one; it is not any more
   };
   Written write(Cqe cqe, HostMemory& memory, Time now);
+
+  // Goes on in another ring, in which `produced` entries lie already that nobody has taken.
+  void move_to(RingPlace ring, std::uint32_t produced) {
+    ring_ = ring;
+    produced_ = produced;
+    taken_ = 0;
+  }
+
+  // An event that waits under the old rule and would not under the new one is due at once.
+  void moderate(const Moderation& rule) {
+    moderation_ = rule;
+    if (!rule.is_on() && held_ != 0) event_due_ = Time{0};
+  }
+  // When an event leaves although no further completion comes; never() if none waits.
+  Time event_due() const { return event_due_; }
+  // The event that was due leaves now.
+  void release_event();
 
   // The union of what was asked for since the last event holds (CASES C37).
   void arm(Armed what) {
@@ -57,9 +86,15 @@ class CompletionQueue {
 
  private:
   BusAddr slot(std::uint64_t position) const;
+  bool is_awaited(const Cqe& cqe) const;
+  bool is_event_held(const Cqe& cqe, Time now);
 
   std::uint32_t cqn_;
   RingPlace ring_;
+  Overrun overrun_;
+  Moderation moderation_;
+  std::uint32_t held_ = 0;  // completions since the last event whose event waits
+  Time event_due_ = Time::never();
   std::uint64_t produced_ = 0;
   std::uint64_t taken_ = 0;  // as last read from the doorbell record
   Armed armed_ = Armed::No;

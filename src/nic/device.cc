@@ -34,8 +34,17 @@ const Device::Slot* Device::find(wire::Qpn qpn) const {
   return &slots_[index];
 }
 
-void Device::create_cq(std::uint32_t cqn, RingPlace ring) {
-  cqs_.emplace(cqn, CompletionQueue(cqn, ring));
+void Device::create_cq(std::uint32_t cqn, RingPlace ring, CompletionQueue::Overrun overrun) {
+  cqs_.emplace(cqn, CompletionQueue(cqn, ring, overrun));
+}
+void Device::move_cq(std::uint32_t cqn, RingPlace ring, std::uint32_t filled) {
+  cqs_.at(cqn).move_to(ring, filled);
+}
+void Device::moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now) {
+  CompletionQueue& cq = cqs_.at(cqn);
+  cq.moderate(rule);
+  events_at_ = earlier(events_at_, cq.event_due());
+  run_moderation(now);
 }
 void Device::destroy_cq(std::uint32_t cqn) { cqs_.erase(cqn); }
 
@@ -223,12 +232,14 @@ void Device::write_cqe(const PendingCqe& pending, Time now) {
   if (found == cqs_.end() || found->second.failed()) return;
   CompletionQueue& cq = found->second;
   const CompletionQueue::Written written = cq.write(pending.cqe, memory_, now);
+  if (written.lost) return tracer_.count(Counter::CompletionsLost);
   if (written.full) return fail_cq(cq, {.id = ReasonId::CqOverrun, .object = cq.cqn()}, now);
   if (!written.outcome) return fail_cq(cq, written.outcome.reason, now);
   tracer_.count(Counter::CqesWritten);
   tracer_.emit(EventKind::Cqe, now, pending.cqn, pending.cqe.qpn, pending.cqe.work,
                pending.cqe.status, pending.cqe.byte_count);
   if (written.wants_event) raise_event(EqeKind::Completion, cq.cqn(), ReasonId::None, now);
+  events_at_ = earlier(events_at_, cq.event_due());
 }
 
 // C36: a completion queue that overruns, or cannot be written to, fails, and with it every queue
@@ -272,8 +283,27 @@ void Device::run_deferred(Time now) {
   }
 }
 
+// In the order of the queues' numbers, whatever the order of the table.
+void Device::run_moderation(Time now) {
+  if (now < events_at_) return;
+  std::vector<std::uint32_t> due;
+  events_at_ = Time::never();
+  for (auto& [cqn, cq] : cqs_) {
+    if (cq.event_due() <= now)
+      due.push_back(cqn);
+    else
+      events_at_ = earlier(events_at_, cq.event_due());
+  }
+  std::ranges::sort(due);
+  for (const std::uint32_t cqn : due) {
+    cqs_.at(cqn).release_event();
+    raise_event(EqeKind::Completion, cqn, ReasonId::None, now);
+  }
+}
+
 bool Device::progress(Time now, Caller caller) {
   run_deferred(now);
+  run_moderation(now);
   bool worked = false;
   for (int round = 0; round < kReceiveRounds; ++round) {
     const std::size_t received = receive(now);
@@ -294,7 +324,7 @@ bool Device::put_off(Time now) {
 }
 
 Time Device::next_deadline() const {
-  Time at = timers_at_;
+  Time at = earlier(timers_at_, events_at_);
   if (!later_.empty()) at = earlier(at, later_.front().at);
   if (!outbox_.empty())
     at = earlier(at, outbox_.front().ready_at);

@@ -29,6 +29,7 @@
 #include "nic/key_table.h"
 #include "nic/queue_pair.h"
 #include "nic/records.h"
+#include "nic/steering.h"
 #include "pcie/port.h"
 
 namespace softhca::nic {
@@ -48,9 +49,14 @@ class Device {
 
   // Commands. Numbers come from the device; resources must be set up before.
   KeyTable& keys() { return keys_; }
+  Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
   std::uint32_t take_cqn() { return cqn_next_++; }
-  void create_cq(std::uint32_t cqn, RingPlace ring);
+  void create_cq(std::uint32_t cqn, RingPlace ring,
+                 CompletionQueue::Overrun overrun = CompletionQueue::Overrun::Fails);
+  // From now on completions go to another ring, whose first `filled` entries are in place.
+  void move_cq(std::uint32_t cqn, RingPlace ring, std::uint32_t filled);
+  void moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now);
   void destroy_cq(std::uint32_t cqn);
   std::optional<wire::Qpn> take_qpn();
   void give_back_qpn(wire::Qpn qpn);
@@ -128,7 +134,12 @@ class Device {
   void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
+  void run_moderation(Time now);
   bool put_off(Time now);
+
+  // device_frames.cc
+  void switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time now);
+  void steer(ConstBytes frame, Time now);
 
   // device_wire.cc
   std::size_t receive(Time now);
@@ -151,6 +162,8 @@ class Device {
   Tables tables_;
   KeyTable keys_;
   HostMemory memory_;
+  Steering steering_;
+  std::vector<std::byte> raw_frame_;  // the raw packet that leaves
   EventQueue events_;
   std::uint32_t first_qpn_;
   FreeList qpns_;
@@ -160,6 +173,7 @@ class Device {
   std::vector<std::uint32_t> used_slots_;
   std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
   Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
+  Time events_at_ = Time::never();    // no event that a completion queue holds back is due earlier
   Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;

@@ -114,10 +114,9 @@ wire::Service service_of(transport::QpType type) {
       return wire::Service::Uc;
     case transport::QpType::Ud:
       return wire::Service::Ud;
-    case transport::QpType::Rc:
-      break;
+    default:
+      return wire::Service::Rc;
   }
-  return wire::Service::Rc;
 }
 
 }  // namespace
@@ -154,7 +153,8 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
   const auto service = service_of(qp.context().type);
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!receives || packet.info->service != service || !key_fits || !is_from_peer(qp, frame))
+  if (!receives || qp.is_raw() || packet.info->service != service || !key_fits ||
+      !is_from_peer(qp, frame))
     return refuse(packet, Counter::PacketsDropped);
   into = {packet, slot, &frame};
   return true;
@@ -211,6 +211,10 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   if (!outgoing) {
     if (!qp.has_send_completion()) return false;
     after_work(slot, now);
+    return true;
+  }
+  if (qp.is_raw()) {
+    switch_frame(slot, *outgoing, now);
     return true;
   }
   const wire::Datagram& path = qp.path_of(*outgoing);

@@ -48,14 +48,21 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 }  // namespace
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer)
-    : context_(context), memory_(memory), tracer_(tracer), fetched_(kFetchedSlots) {}
+    : context_(context),
+      memory_(memory),
+      tracer_(tracer),
+      receives_(context.receive, context.pd, memory, tracer),
+      fetched_(kFetchedSlots) {}
 
 void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& path) {
   state_ = QpState::Rtr;
-  if (is_for_datagrams()) {
+  if (is_for_datagrams() || is_raw()) {
     datagrams_ = std::make_unique<transport::Datagrams>(
         transport::Datagrams::Settings{
-            .qpn = context_.qpn, .qkey = a.qkey, .mtu = a.path_mtu_bytes},
+            .qpn = context_.qpn,
+            .qkey = a.qkey,
+            .mtu = is_raw() ? context_.max_frame_bytes : a.path_mtu_bytes,
+            .header_bytes = is_raw() ? 0 : transport::kNetworkHeaderBytes},
         *this);
     return;
   }
@@ -85,7 +92,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
 
 void QueuePair::to_rts(const transport::QpAttributes& a) {
   state_ = QpState::Rts;
-  if (is_for_datagrams()) {
+  if (datagrams_) {
     datagrams_->start(a.sq_psn);
     datagrams_->set_qkey(a.qkey);
     return;
@@ -128,7 +135,7 @@ void QueuePair::to_reset() {
   datagrams_.reset();
   unreliable_.reset();
   send_posted_ = send_fetched_ = send_done_ = 0;
-  receive_posted_ = receive_taken_ = receive_done_ = 0;
+  receives_.clear();
   flushed_.clear();
   state_ = QpState::Reset;
 }
@@ -159,41 +166,14 @@ void QueuePair::on_send_doorbell(std::uint32_t producer, Time now) {
 void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
   tracer_.count(Counter::Doorbells);
   tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 1, producer);
-  receive_posted_ = producer;
+  receives_.on_doorbell(producer);
   if (state_ == QpState::Error) flush_receives(now);
 }
 
-bool QueuePair::fetch_receive(std::uint32_t index, FetchedReceive& into, Reason& reason, Time now) {
-  const QueuePlace& ring = context_.receive;
-  std::array<std::byte, sizeof(ReceiveWqe) + kMaxSges * sizeof(Segment)> slot;
-  const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
-  const Bytes bytes = Bytes(slot).first(ring.stride);
-  const Outcome outcome = memory_.read_bus(at, bytes, now);
-  note(outcome);
-  tracer_.count(Counter::WqesFetched);
-  tracer_.emit(EventKind::WqeFetch, now, context_.qpn.value, 1, index, at.value, bytes.size());
-  into.work = index;
-  into.segments.clear();
-  if (!outcome) {
-    reason = outcome.reason;
-    return false;
-  }
-  const auto wqe = load_le<ReceiveWqe>(bytes);
-  into.cookie = wqe.cookie;
-  if (wqe.index != index || wqe.segments > ring.max_segments) {
-    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value, .address = index};
-    return false;
-  }
-  for (std::size_t i = 0; i < wqe.segments; ++i)
-    into.segments.push_back(load_le<Segment>(bytes, sizeof(ReceiveWqe) + i * sizeof(Segment)));
-  return true;
-}
-
 void QueuePair::flush_receives(Time now) {
-  while (receive_taken_ != receive_posted_) {
-    FetchedReceive request;
-    Reason ignored;
-    fetch_receive(receive_taken_++, request, ignored, now);
+  FetchedReceive request;
+  while (receives_.take_to_flush(request, context_.qpn, now)) {
+    ready_at_ = later(ready_at_, request.ready_at);
     Cqe cqe;
     cqe.cookie = request.cookie;
     cqe.qpn = context_.qpn.value;
@@ -342,13 +322,14 @@ Reason QueuePair::place(const PayloadRef& to) {
   if (to.place == PayloadRef::Place::Region) {
     outcome = place_in_region(to);
   } else {
-    const Segments& segments =
-        to.place == PayloadRef::Place::SendWork ? fetched(to.work).segments : receive_.segments;
+    const bool is_own = to.place == PayloadRef::Place::SendWork;
+    const Segments& segments = is_own ? fetched(to.work).segments : receive_.segments;
+    const std::uint32_t pd = is_own ? context_.pd : receive_.pd;
     outcome = each_piece(
         segments, to.offset, to.bytes,
         [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
           return memory_.write({.key = lkey,
-                                .pd = context_.pd,
+                                .pd = pd,
                                 .right = KeyRight::LocalWrite,
                                 .address = address,
                                 .bytes = bytes},
@@ -406,19 +387,8 @@ bool QueuePair::place_run(const PayloadRef& to) {
 }
 
 std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
-  if (receive_taken_ == receive_posted_) return std::nullopt;
-  transport::ReceiveSlot slot{.work = receive_taken_, .capacity_bytes = 0, .broken = {}};
-  fetch_receive(receive_taken_++, receive_, slot.broken, now_);
-  for (const Segment& s : receive_.segments) {
-    slot.capacity_bytes += s.bytes;
-    if (slot.broken || s.bytes == 0) continue;
-    slot.broken = memory_.check({.key = {s.lkey},
-                                 .pd = context_.pd,
-                                 .right = KeyRight::LocalWrite,
-                                 .address = s.address,
-                                 .bytes = s.bytes},
-                                context_.qpn, now_);
-  }
+  const auto slot = receives_.take(receive_, context_.qpn, now_);
+  if (slot) ready_at_ = later(ready_at_, receive_.ready_at);
   return slot;
 }
 
@@ -463,19 +433,19 @@ PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time
 std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
   if (responder_)
     if (const auto done = responder_->poll_completion()) {
-      ++receive_done_;
+      receives_.note_done();
       return receive_cqe(*done, now);
     }
   if (unreliable_)
     if (const auto done = unreliable_->poll_receive_completion()) {
-      ++receive_done_;
+      receives_.note_done();
       return receive_cqe(*done, now);
     }
   if (const auto done = poll_datagram_receive(now)) return done;
   if (!flushed_.empty()) {
     const PendingCqe front = flushed_.front();
     flushed_.pop_front();
-    ++receive_done_;
+    receives_.note_done();
     return front;
   }
   while (const auto done = poll_send_completion()) {

@@ -17,7 +17,9 @@
 
 #include "nic/host_memory.h"
 #include "nic/limits.h"
+#include "nic/receive_queue.h"
 #include "nic/ring_format.h"
+#include "nic/steering.h"
 #include "transport/attributes.h"
 #include "transport/datagram.h"
 #include "transport/requester.h"
@@ -26,13 +28,6 @@
 #include "wire/datagram.h"
 
 namespace softhca::nic {
-
-struct QueuePlace {
-  BusAddr bus;
-  std::uint32_t slots{};   // a power of two
-  std::uint32_t stride{};  // bytes of a slot
-  std::uint32_t max_segments{};
-};
 
 struct QpContext {
   wire::Qpn qpn;
@@ -43,6 +38,10 @@ struct QpContext {
   QueuePlace send;
   QueuePlace receive;
   std::uint32_t max_inline{};
+  std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
+  // Raw packets: the queue pairs that its frames are spread over, a power of two; none: its own.
+  std::vector<wire::Qpn> spread_over;
+  Spreading spreading;
 };
 
 // Which half of a queue pair sends first.
@@ -81,6 +80,8 @@ class QueuePair final : public transport::MemoryPort {
   // The same for a queue pair of datagrams; from anybody.
   transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
                                             const wire::Datagram& datagram, Time now);
+  // And for one of raw packets: an Ethernet frame that the device's rules steer to it.
+  transport::Datagrams::Arrival on_frame(ConstBytes frame, std::uint32_t tag, Time now);
   void on_time(Time now);
 
   struct Outgoing {
@@ -108,13 +109,14 @@ class QueuePair final : public transport::MemoryPort {
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
+  bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
   // A request is done with its last packet, and what fails stops the sending half alone.
   bool is_unreliable() const {
-    return context_.type == transport::QpType::Uc || is_for_datagrams();
+    return context_.type == transport::QpType::Uc || is_for_datagrams() || is_raw();
   }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
-  std::uint32_t receive_done() const { return receive_done_; }
+  std::uint32_t receive_done() const { return receives_.done(); }
   const transport::RequesterCounts* requester_counts() const {
     return requester_ ? &requester_->counts() : nullptr;
   }
@@ -142,11 +144,6 @@ class QueuePair final : public transport::MemoryPort {
     Segments segments;
     std::vector<std::byte> inline_bytes;
   };
-  struct FetchedReceive {
-    std::uint64_t cookie{};
-    std::uint32_t work{};
-    Segments segments;
-  };
   static constexpr std::uint32_t kFetchedSlots = 256;  // more than the requester takes ahead
 
   Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
@@ -170,7 +167,6 @@ class QueuePair final : public transport::MemoryPort {
   std::optional<PendingCqe> poll_datagram_receive(Time now);
   std::optional<transport::SendCompletion> poll_send_completion();
 
-  bool fetch_receive(std::uint32_t index, FetchedReceive& into, trace::Reason& reason, Time now);
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);
   bool place_run(const transport::PayloadRef& to);
@@ -192,22 +188,22 @@ class QueuePair final : public transport::MemoryPort {
   trace::Tracer& tracer_;
   transport::QpState state_ = transport::QpState::Reset;
   wire::Datagram path_;
-  std::unique_ptr<transport::Requester> requester_;              // from RTS on
-  std::unique_ptr<transport::Responder> responder_;              // from RTR on
-  std::unique_ptr<transport::Datagrams> datagrams_;              // instead of both, from RTR on
+  std::unique_ptr<transport::Requester> requester_;  // from RTS on
+  std::unique_ptr<transport::Responder> responder_;  // from RTR on
+  // Datagrams and raw packets: instead of both, from RTR on.
+  std::unique_ptr<transport::Datagrams> datagrams_;
   std::unique_ptr<transport::UnreliableConnection> unreliable_;  // likewise
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
   std::uint32_t send_done_ = 0;
-  std::uint32_t receive_posted_ = 0;
-  std::uint32_t receive_taken_ = 0;
-  std::uint32_t receive_done_ = 0;
+  ReceiveQueue receives_;
   std::vector<Fetched> fetched_;
   FetchedReceive receive_;          // the one that the responder fills
   std::deque<PendingCqe> flushed_;  // of receives
   ConstBytes payload_;              // of the packet in hand
   std::span<const ConstBytes> ahead_;
+  std::uint32_t flow_tag_{};      // of the frame that was received last
   std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already
   std::uint64_t placed_to_{};     // where that of the next one is
   Time now_{};                    // of the call in hand

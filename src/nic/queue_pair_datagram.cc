@@ -84,6 +84,16 @@ Datagrams::Arrival QueuePair::on_datagram(const wire::Packet& packet,
   return arrival;
 }
 
+Datagrams::Arrival QueuePair::on_frame(ConstBytes frame, std::uint32_t tag, Time now) {
+  if (!datagrams_ || state_ == transport::QpState::Error) return Datagrams::Arrival::NoReceive;
+  now_ = now;
+  payload_ = frame;
+  flow_tag_ = tag;
+  const Datagrams::Arrival arrival = datagrams_->on_frame(static_cast<std::uint32_t>(frame.size()));
+  payload_ = {};
+  return arrival;
+}
+
 const wire::Datagram& QueuePair::path_of(const Outgoing& outgoing) const {
   if (!is_for_datagrams()) return path_;
   return fetched_[outgoing.emission.payload.work % kFetchedSlots].path;
@@ -99,9 +109,11 @@ std::optional<PendingCqe> QueuePair::poll_datagram_receive(Time now) {
   if (!datagrams_) return std::nullopt;
   const auto done = datagrams_->poll_receive_completion();
   if (!done) return std::nullopt;
-  ++receive_done_;
+  receives_.note_done();
   PendingCqe pending = receive_cqe(done->receive, now);
-  if (done->receive.status == Status::Success) {
+  if (is_raw()) {
+    pending.cqe.flow_tag = flow_tag_;
+  } else if (done->receive.status == Status::Success) {
     pending.cqe.source_qpn = done->source_qpn.value;
     pending.cqe.flags |= static_cast<std::uint8_t>(CqeFlag::NetworkHeader);
   }

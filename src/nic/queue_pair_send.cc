@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/range.h"
 #include "nic/queue_pair.h"
 
 namespace softhca::nic {

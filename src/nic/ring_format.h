@@ -101,8 +101,8 @@ struct Cqe {
   std::uint64_t time_ps{};
   std::uint64_t reserved2{};
   std::uint32_t source_qpn{};  // of a datagram
-  std::uint32_t reserved3{};
-  std::uint64_t lap{};  // 1 + position / slots: written last; 0 in a fresh ring
+  std::uint32_t flow_tag{};    // of a raw frame: what its flow rule says
+  std::uint64_t lap{};         // 1 + position / slots: written last; 0 in a fresh ring
 };
 static_assert(sizeof(Cqe) == 64 && offsetof(Cqe, lap) == 56);
 static_assert(std::has_unique_object_representations_v<Cqe>);

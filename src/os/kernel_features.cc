@@ -117,6 +117,10 @@ Limits limits() {
           .send_buffer_max_bytes = number_in("/proc/sys/net/core/wmem_max").value_or(0)};
 }
 
+bool has_capability(unsigned bit) {
+  return capability_in(read_proc_file("/proc/thread-self/status").value_or(""), bit);
+}
+
 bool capability_in(std::string_view status, unsigned bit) {
   constexpr std::string_view kLine = "CapEff:\t";
   const auto at = status.find(kLine);

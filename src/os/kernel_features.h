@@ -50,6 +50,9 @@ Limits limits();
 
 // One bit of the mask in a line like "CapEff:\t000001ff" of /proc/PID/status; false without it.
 bool capability_in(std::string_view status, unsigned bit);
+// Of this process, now: bit 13 is CAP_NET_RAW.
+bool has_capability(unsigned bit);
+inline constexpr unsigned kCapNetRaw = 13;
 // Whether a uid_map is that of the machine's first user namespace.
 bool maps_every_user(std::string_view uid_map);
 

@@ -60,6 +60,10 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
     {QkeyMismatches, "qkey_mismatches", "datagrams dropped: not the Q_Key of the QP"},
     {DatagramsDropped, "datagrams_dropped", "datagrams dropped: no receive, or one too small"},
+    {RawFramesSent, "raw_frames_sent", "Ethernet frames that raw packet queue pairs sent"},
+    {RawFramesReceived, "raw_frames_received", "Ethernet frames given to raw packet queue pairs"},
+    {RawFramesDropped, "raw_frames_dropped", "Ethernet frames for one without a receive that fits"},
+    {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
     {UnreliableDropped, "unreliable_dropped",
      "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
 }};

@@ -70,6 +70,10 @@ enum class Counter : std::uint16_t {
   PeerAccesses,
   QkeyMismatches,
   DatagramsDropped,
+  RawFramesSent,
+  RawFramesReceived,
+  RawFramesDropped,
+  CompletionsLost,
   UnreliableDropped,
   Count_,
 };

@@ -165,6 +165,11 @@ constexpr ReasonInfo kReasons[] = {
      "Destroy its dependants first."},
     {CqOverrun, "cq_overrun", Nic, "A completion queue must have room for every completion.",
      "Create it larger or poll it more often."},
+    {RawNotPermitted, "raw_not_permitted", Driver,
+     "Whoever sends and receives whole Ethernet frames must have the capability CAP_NET_RAW.",
+     "Run as root, or in a user namespace of your own: unshare -Ur PROGRAM."},
+    {FlowNotRaw, "flow_not_raw", Driver, "Flow rules steer frames to raw packet queue pairs.",
+     "Create the flow on a queue pair of type IBV_QPT_RAW_PACKET."},
     {LimitExceeded, "limit_exceeded", Driver, "The device has limited numbers of objects.",
      "See ibv_devinfo -v for the limits."},
     {DestinationGidZero, "destination_gid_zero", Driver, "A destination GID must not be zero.",
@@ -217,6 +222,9 @@ constexpr ReasonInfo kReasons[] = {
     {BindKeyIndex, "bind_key_index", Driver,
      "Of a type 2 window's new key only the low byte may be chosen.",
      "Make it with ibv_inc_rkey from the window's rkey."},
+    {CompletionsUnpolled, "completions_unpolled", Driver,
+     "A completion queue must keep every completion that was not polled when it is resized.",
+     "Poll what is there before making the queue that small."},
 };
 
 }  // namespace

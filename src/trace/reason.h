@@ -84,6 +84,8 @@ enum class ReasonId : std::uint16_t {
   CqOverrun = 109,
   LimitExceeded = 110,
   DestinationGidZero = 111,
+  RawNotPermitted = 180,
+  FlowNotRaw = 181,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,
@@ -107,6 +109,8 @@ enum class ReasonId : std::uint16_t {
   WindowsExhausted = 152,
   WindowTypeUnknown = 153,
   BindKeyIndex = 154,
+  // Objects beyond queue pairs.
+  CompletionsUnpolled = 160,
 };
 
 // The key table said no, and not what lies behind it.

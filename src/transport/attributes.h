@@ -20,7 +20,7 @@ enum class QpState : std::uint8_t {
   Sqe = 5,
   Error = 6
 };
-enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4 };
+enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4, RawPacket = 8 };
 
 enum class Status : std::uint8_t {
   Success = 0,
@@ -78,19 +78,20 @@ constexpr bool is_local(WorkOpcode opcode) {
 constexpr bool is_offered(QpType type, WorkOpcode opcode) {
   switch (opcode) {
     case WorkOpcode::Send:
-    case WorkOpcode::SendImm:
       return true;
+    case WorkOpcode::SendImm:
+      return type != QpType::RawPacket;
     case WorkOpcode::Write:
     case WorkOpcode::WriteImm:
     case WorkOpcode::LocalInvalidate:
     case WorkOpcode::BindWindow:
-      return type != QpType::Ud;
+      return type != QpType::RawPacket && type != QpType::Ud;
     case WorkOpcode::Read:
     case WorkOpcode::CompareSwap:
     case WorkOpcode::FetchAdd:
     case WorkOpcode::SendInvalidate:
     case WorkOpcode::AtomicWrite:
-      return type != QpType::Ud && type != QpType::Uc;
+      return type != QpType::RawPacket && type != QpType::Ud && type != QpType::Uc;
   }
   return false;
 }

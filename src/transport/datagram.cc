@@ -91,10 +91,18 @@ Datagrams::Arrival Datagrams::on_packet(const wire::OpcodeInfo& info, const wire
       payload_bytes > settings_.mtu)
     return Arrival::Malformed;
   if (headers.qkey != settings_.qkey) return Arrival::WrongQkey;
+  DatagramCompletion completion{.receive = {}, .source_qpn = headers.source_qpn};
+  completion.receive.with_immediate = info.has(wire::Header::Imm);
+  completion.receive.solicited = headers.bth.solicited;
+  completion.receive.immediate = headers.immediate;
+  return receive(settings_.header_bytes + payload_bytes, completion);
+}
+
+// `completion` is what the packet says about itself.
+Datagrams::Arrival Datagrams::receive(std::uint32_t bytes, const DatagramCompletion& completion) {
   if (!held_) held_ = memory_.take_receive();
   if (!held_) return Arrival::NoReceive;
 
-  const std::uint32_t bytes = kNetworkHeaderBytes + payload_bytes;
   trace::Reason reason = held_->broken;
   if (!reason && bytes > held_->capacity_bytes) return Arrival::ReceiveTooSmall;
   if (!reason)
@@ -104,18 +112,13 @@ Datagrams::Arrival Datagrams::on_packet(const wire::OpcodeInfo& info, const wire
                             .key = {},
                             .address = 0,
                             .bytes = bytes});
-  DatagramCompletion done{
-      .receive = {.work = held_->work, .status = Status::Success, .reason = reason},
-      .source_qpn = headers.source_qpn};
-  held_.reset();
-  if (reason) {
-    done.receive.status = Status::LocalProtection;
-  } else {
-    done.receive.with_immediate = info.has(wire::Header::Imm);
-    done.receive.solicited = headers.bth.solicited;
-    done.receive.immediate = headers.immediate;
+  DatagramCompletion done = completion;
+  if (reason)
+    done.receive = {.status = Status::LocalProtection, .reason = reason};
+  else
     done.receive.bytes = bytes;
-  }
+  done.receive.work = held_->work;
+  held_.reset();
   received_.push_back(done);
   return reason ? Arrival::Failed : Arrival::Received;
 }

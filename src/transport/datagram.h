@@ -44,6 +44,8 @@ class Datagrams {
     wire::Qpn qpn;
     std::uint32_t qkey{};
     std::uint32_t mtu{};  // of the port: what a message holds at most
+    // What the device puts in front of a message. 0 for raw packets, whose message is the frame.
+    std::uint32_t header_bytes = kNetworkHeaderBytes;
   };
   // What became of a packet.
   enum class Arrival : std::uint8_t {
@@ -76,6 +78,8 @@ class Datagrams {
   // A packet that has arrived. The device holds the network header and the payload behind it.
   Arrival on_packet(const wire::OpcodeInfo& info, const wire::Headers& headers,
                     std::uint32_t payload_bytes);
+  // The same for an Ethernet frame, which the device holds.
+  Arrival on_frame(std::uint32_t frame_bytes) { return receive(frame_bytes, {}); }
   std::optional<DatagramCompletion> poll_receive_completion();
   // Flushes the receive that is held.
   void fail_receives();
@@ -84,6 +88,7 @@ class Datagrams {
   static constexpr std::size_t kWorkAhead = 64;
 
   void settle();
+  Arrival receive(std::uint32_t bytes, const DatagramCompletion& completion);
   void complete(const SendWork& work, Status status, const trace::Reason& reason);
 
   Settings settings_;

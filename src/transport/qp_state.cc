@@ -19,7 +19,7 @@ struct Transition {
 constexpr Mask operator+(QpAttribute a, QpAttribute b) { return Mask(a) | Mask(b); }
 constexpr Mask operator+(Mask a, QpAttribute b) { return a | Mask(b); }
 
-// ibv_modify_qp's tables, RC, UC and UD. State itself is in every mask.
+// ibv_modify_qp's tables. State itself is in every mask.
 constexpr std::array kTransitions = {
     Transition{QpType::Rc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::Rc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
@@ -80,6 +80,15 @@ constexpr std::array kTransitions = {
     Transition{QpType::Ud, QpState::Sqd, QpState::Rts, {}, CurrentState + Qkey},
     Transition{QpType::Ud, QpState::Sqd, QpState::Sqd, {}, PkeyIndex + Qkey},
     Transition{QpType::Ud, QpState::Sqe, QpState::Rts, {}, CurrentState + Qkey},
+
+    Transition{QpType::RawPacket, QpState::Reset, QpState::Init, Mask(Port), {}},
+    Transition{QpType::RawPacket, QpState::Init, QpState::Init, {}, Mask(Port)},
+    Transition{QpType::RawPacket, QpState::Init, QpState::Rtr, {}, {}},
+    Transition{QpType::RawPacket, QpState::Rtr, QpState::Rts, {}, Mask(CurrentState)},
+    Transition{QpType::RawPacket, QpState::Rts, QpState::Rts, {}, Mask(CurrentState)},
+    Transition{QpType::RawPacket, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::RawPacket, QpState::Sqd, QpState::Rts, {}, Mask(CurrentState)},
+    Transition{QpType::RawPacket, QpState::Sqe, QpState::Rts, {}, Mask(CurrentState)},
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
   const auto bits = [](auto... attribute) {
     return (static_cast<std::uint32_t>(attribute) | ... | 0u);
   };
+  if (type == QpType::RawPacket) return from == Reset && to == Init ? bits(Port) : 0;
   if (type == QpType::Ud) {
     if (from == Reset && to == Init) return bits(PkeyIndex, Port, Qkey);
     return from == Rtr && to == Rts ? bits(SqPsn) : 0;
@@ -31,7 +32,8 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
 
 bool is_allowed(QpType type, QpState from, QpState to) {
   if (to == Reset || to == Error) return true;
-  if (type == QpType::Ud && from == Sqe && to == Rts) return true;
+  if (type != QpType::Rc && from == Sqe && to == Rts) return true;
+  if (type == QpType::RawPacket && from == Sqd && to == Sqd) return false;  // nothing to change
   const std::multimap<QpState, QpState> kAllowed = {{Reset, Init}, {Init, Init}, {Init, Rtr},
                                                     {Rtr, Rts},    {Rts, Rts},   {Rts, Sqd},
                                                     {Sqd, Rts},    {Sqd, Sqd}};
@@ -41,7 +43,7 @@ bool is_allowed(QpType type, QpState from, QpState to) {
 
 // IBTA 10.3.1, all 49 pairs: with exactly what is required, and with one thing missing.
 TEST(QpState, AllowsExactlyTheTransitionsOfTheSpecification) {
-  for (const QpType type : {QpType::Rc, QpType::Ud})
+  for (const QpType type : {QpType::Rc, QpType::Ud, QpType::RawPacket})
     for (const QpState from : kStates)
       for (const QpState to : kStates) {
         const std::uint32_t needed = required(type, from, to);

@@ -46,7 +46,8 @@ void Responder::refuse(const Request& request, Fault fault, const trace::Reason&
   nak_sent_ = true;
   if (!row.enters_error) return;
   // The error of a WRITE with immediate rides on its receive (C49).
-  if (request.info.has(wire::Header::Imm) && request.info.kind == wire::Kind::Write && !held_)
+  if (request.info.has(wire::Header::Imm) && request.info.kind == wire::Kind::Write && !held_ &&
+      message_.kind != Message::Kind::Send)
     held_ = memory_.take_receive();
   fail(fault, reason);
 }

@@ -119,6 +119,9 @@ VERB("IBVERBS_1.1", void, ibv_ack_async_event, (ibv_async_event * event)) {
     case IBV_EVENT_SQ_DRAINED:
       acknowledge(Qp::of(event->element.qp).owner(), Qp::of(event->element.qp).async_events(), 1);
       break;
+    case IBV_EVENT_WQ_FATAL:
+      acknowledge(Wq::of(event->element.wq).owner(), Wq::of(event->element.wq).async_events(), 1);
+      break;
     default:
       break;  // about the device or the port, which do not go
   }

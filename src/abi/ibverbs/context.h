@@ -97,6 +97,13 @@ class Context final : public ContextLayout, private driver::EventSink {
   std::list<Owned*> objects_;  // newest first; under objects_lock()
 };
 
+// The device's clock, as programs see it: it ticks kClockKhz thousand times a second, and is read
+// with all of its bits.
+inline constexpr std::uint64_t kClockKhz = 1'000'000;
+constexpr std::uint64_t device_ticks(Time at) {
+  return static_cast<std::uint64_t>(at.ps) / (1'000'000'000 / kClockKhz);
+}
+
 // Counts events that the program has acknowledged.
 void acknowledge(Context& owner, Acknowledgements& of, std::uint32_t events);
 

@@ -5,6 +5,7 @@
 
 #include "abi/entry.h"
 #include "base/bytes.h"
+#include "os/clock.h"
 
 namespace softhca::abi {
 namespace {
@@ -36,9 +37,21 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   return wc;
 }
 
-// Members that a completion of this device has. Time stamps, VLANs, flow tags and tag matching are
-// not among them; asking for one fails at creation.
-constexpr std::uint64_t kMembers = IBV_WC_STANDARD_FLAGS;
+// Members that a completion of this device has. VLANs and tag matching are not among
+// them; asking for one fails at creation.
+constexpr std::uint64_t kMembers = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_FLOW_TAG |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+constexpr std::uint32_t kCreateFlags =
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
+// The device's clock runs with the system's; the time of day may be set while it does. So a time
+// stamp is as long ago by one as by the other.
+std::uint64_t time_of_day(Time at, driver::LiveDevice& device) {
+  const std::int64_t ago_ps = (device.clock_now() - at).ps;
+  return static_cast<std::uint64_t>(os::unix_time_ns() - ago_ps / 1000);
+}
 
 const driver::Completion& current(ibv_cq_ex* cq) { return Cq::of(cq).current(); }
 
@@ -53,6 +66,7 @@ T nothing(ibv_cq_ex*) {
 Cq::Cq(Context& owner, const Request& request)
     : ibv_cq_ex{},
       single_threaded_(request.single_threaded),
+      tells_time_of_day_(request.tells_time_of_day),
       completion_events_(mutex, cond, comp_events_completed),
       async_events_(mutex, cond, async_events_completed) {
   context = &owner.context();
@@ -82,7 +96,9 @@ Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
     return Errno{EINVAL};
   std::unique_ptr<Cq> cq(new Cq(owner, request));
   const auto queue = owner.command([&](driver::Engine& engine, Time now) {
-    return engine.create_cq(request.entries, cq.get(), now);
+    return engine.create_cq(
+        {.entries = request.entries, .events = cq.get(), .loses_overrun = request.ignores_overrun},
+        now);
   });
   if (!queue) return queue.error();
   cq->queue_ = *queue;
@@ -180,6 +196,7 @@ int Cq::take_next() {
   if (*outcome == 0) return ENOENT;
   wr_id = current_.wr_id;
   status = static_cast<ibv_wc_status>(current_.status);
+  if (tells_time_of_day_) current_time_of_day_ = time_of_day(current_.at, owner().device());
   return 0;
 }
 
@@ -209,11 +226,13 @@ void fill_slots(ibv_cq_ex& cq) {
   cq.read_slid = nothing<std::uint32_t>;
   cq.read_sl = nothing<std::uint8_t>;
   cq.read_dlid_path_bits = nothing<std::uint8_t>;
-  cq.read_completion_ts = nothing<std::uint64_t>;
+  cq.read_completion_ts = [](ibv_cq_ex* one) { return device_ticks(current(one).at); };
   cq.read_cvlan = nothing<std::uint16_t>;
-  cq.read_flow_tag = nothing<std::uint32_t>;
+  cq.read_flow_tag = [](ibv_cq_ex* one) { return current(one).flow_tag; };
   cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* tag) { *tag = {}; };
-  cq.read_completion_wallclock_ns = nothing<std::uint64_t>;
+  cq.read_completion_wallclock_ns = [](ibv_cq_ex* one) {
+    return Cq::of(one).current_time_of_day();
+  };
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
@@ -221,15 +240,18 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     const std::uint32_t mask = attributes->comp_mask;
     const std::uint32_t flags = (mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) ? attributes->flags : 0;
     if ((mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return Errno{EOPNOTSUPP};
-    if ((flags & ~std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}) != 0) return Errno{EOPNOTSUPP};
+    if ((flags & ~kCreateFlags) != 0) return Errno{EOPNOTSUPP};
     if ((attributes->wc_flags & ~kMembers) != 0) return Errno{EOPNOTSUPP};
-    const auto cq =
-        Cq::create(Context::of(context),
-                   {.entries = attributes->cqe,
-                    .cq_context = attributes->cq_context,
-                    .channel = attributes->channel,
-                    .vector = attributes->comp_vector,
-                    .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0});
+    const auto cq = Cq::create(
+        Context::of(context),
+        {.entries = attributes->cqe,
+         .cq_context = attributes->cq_context,
+         .channel = attributes->channel,
+         .vector = attributes->comp_vector,
+         .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+         .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
+         .tells_time_of_day =
+             (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0});
     if (!cq) return cq.error();
     return *cq;
   });
@@ -247,6 +269,47 @@ VERB("IBVERBS_1.1", ibv_cq*, ibv_create_cq,
                                           .vector = static_cast<std::uint32_t>(comp_vector)});
     if (!cq) return cq.error();
     return (*cq)->verbs();
+  });
+}
+
+Outcome<void> Cq::resize(int entries) {
+  if (entries < 1) return Errno{EINVAL};
+  const auto wanted = static_cast<std::uint32_t>(entries);
+  if (wanted > nic::kMaxCqes) return Errno{EINVAL};
+  return owner().command([&](driver::Engine& engine, Time now) {
+    const auto resized = engine.resize_cq(*queue_, wanted, now);
+    if (resized) cqe = static_cast<int>(queue_->capacity());
+    return resized;
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_resize_cq, (ibv_cq * cq, int cqe)) {
+  return answer_errno([&] { return Cq::of(cq).resize(cqe); });
+}
+
+int modify_cq(ibv_cq* verbs, ibv_modify_cq_attr* attributes) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    if (attributes == nullptr || attributes->attr_mask != IBV_CQ_ATTR_MODERATE)
+      return Errno{EINVAL};
+    const nic::Moderation rule{attributes->moderate.cq_count,
+                               microseconds(attributes->moderate.cq_period)};
+    Cq& cq = Cq::of(verbs);
+    return cq.owner().command([&](driver::Engine& engine, Time now) -> Outcome<void> {
+      engine.moderate_cq(*cq.queue(), rule, now);
+      return {};
+    });
+  });
+}
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return Errno{EINVAL};
+    if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
+    if (values->comp_mask == 0) return {};
+    // Ticks, all of them in the second member, as devices fill it in.
+    const Time now = Context::of(context).device().clock_now();
+    values->raw_clock = {0, static_cast<long>(device_ticks(now))};
+    return {};
   });
 }
 

@@ -19,6 +19,8 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
     ibv_comp_channel* channel{};
     std::uint32_t vector{};
     bool single_threaded{};
+    bool ignores_overrun{};
+    bool tells_time_of_day{};
   };
   // FAILS WITH EINVAL, ENOMEM
   static Outcome<Cq*> create(Context& owner, const Request& request);
@@ -31,6 +33,9 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
   // FAILS WITH EBUSY. Waits until the program has acknowledged the events that it took.
   Outcome<void> destroy();
   void abandon(driver::Engine& engine, Time now) override;
+
+  // FAILS WITH EINVAL, ENOMEM
+  Outcome<void> resize(int entries);
 
   // What is in the ring; if nothing is, what is there once the device has been driven.
   // FAILS WITH EPERM in a forked child
@@ -47,6 +52,8 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
   int take_next();
   void end();
   const driver::Completion& current() const { return current_; }
+  // When the current completion was made, in nanoseconds since 1970.
+  std::uint64_t current_time_of_day() const { return current_time_of_day_; }
 
  private:
   Cq(Context& owner, const Request& request);
@@ -56,10 +63,12 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
 
   driver::CompletionQueue* queue_ = nullptr;
   bool single_threaded_;
+  bool tells_time_of_day_;
   Acknowledgements completion_events_;
   Acknowledgements async_events_;
   std::mutex polling_;
   driver::Completion current_;
+  std::uint64_t current_time_of_day_ = 0;
 };
 
 // Fills the function pointers of ibv_cq_ex.
@@ -68,6 +77,8 @@ void fill_slots(ibv_cq_ex& cq);
 // Operations that programs reach through the context.
 int poll_cq(ibv_cq* cq, int num_entries, ibv_wc* wc) noexcept;
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) noexcept;
+int query_rt_values(ibv_context* context, ibv_values_ex* values) noexcept;
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept;
 
 }  // namespace softhca::abi

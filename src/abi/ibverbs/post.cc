@@ -146,13 +146,12 @@ Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkReq
 }
 
 template <class WorkRequest>
-int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
+int post_to(Context& owner, driver::QueuePair& pair, WorkRequest* next, WorkRequest** bad) {
   const int code = answer_errno([&] {
     const auto call = [&](driver::Engine& engine, Time now) {
-      return post_list(engine, qp.pair(), next, now);
+      return post_list(engine, pair, next, now);
     };
-    return std::is_same_v<WorkRequest, ibv_send_wr> ? qp.owner().post(call)
-                                                    : qp.owner().command(call);
+    return std::is_same_v<WorkRequest, ibv_send_wr> ? owner.post(call) : owner.command(call);
   });
   if (code != 0 && bad != nullptr) *bad = next;
   return code;
@@ -161,11 +160,16 @@ int post_to(Qp& qp, WorkRequest* next, WorkRequest** bad) {
 }  // namespace
 
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept {
-  return post_to(Qp::of(qp), list, bad);
+  return post_to(Qp::of(qp).owner(), Qp::of(qp).pair(), list, bad);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
-  return post_to(Qp::of(qp), list, bad);
+  return post_to(Qp::of(qp).owner(), Qp::of(qp).pair(), list, bad);
+}
+
+int post_receives(Context& owner, driver::QueuePair& pair, ibv_recv_wr* list,
+                  ibv_recv_wr** bad) noexcept {
+  return post_to(owner, pair, list, bad);
 }
 
 }  // namespace softhca::abi

@@ -33,6 +33,7 @@ Outcome<void> check(const Pd& domain, const ibv_qp_init_attr& wanted) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
       return {};  // the engine says which services it offers
     default:
       return Errno{EOPNOTSUPP};
@@ -41,8 +42,9 @@ Outcome<void> check(const Pd& domain, const ibv_qp_init_attr& wanted) {
 
 }  // namespace
 
-Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted)
+Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted, RwqIndTable* table)
     : signal_all_(wanted.sq_sig_all != 0),
+      table_(table),
       async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
   ibv_qp& qp = known.qp_base;
   qp.context = domain.context;
@@ -55,25 +57,31 @@ Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted)
   pthread_mutex_init(&qp.mutex, nullptr);
   pthread_cond_init(&qp.cond, nullptr);
   fill_builder_slots(*this);
+  if (table_ != nullptr) ++table_->queue_pairs;
 }
 
 Qp::~Qp() {
+  if (table_ != nullptr) --table_->queue_pairs;
   owner().async_events().forget(async_events_);
   if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
   pthread_cond_destroy(&known.qp_base.cond);
   pthread_mutex_destroy(&known.qp_base.mutex);
 }
 
-Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
+Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted, const ReceiveSpread* spread) {
   if (const auto possible = check(domain, wanted); !possible) return possible.error();
-  std::unique_ptr<Qp> qp(new Qp(domain, wanted));
-  const driver::Engine::QueuePairSpec spec{.pd = domain.number(),
-                                           .type = static_cast<transport::QpType>(wanted.qp_type),
-                                           .send_cq = Cq::of(wanted.send_cq).queue(),
-                                           .receive_cq = Cq::of(wanted.recv_cq).queue(),
-                                           .capacity = capacity_of(wanted.cap),
-                                           .signal_all = wanted.sq_sig_all != 0,
-                                           .events = qp.get()};
+  std::unique_ptr<Qp> qp(new Qp(domain, wanted, spread != nullptr ? spread->table : nullptr));
+  driver::Engine::QueuePairSpec spec{.pd = domain.number(),
+                                     .type = static_cast<transport::QpType>(wanted.qp_type),
+                                     .send_cq = Cq::of(wanted.send_cq).queue(),
+                                     .receive_cq = Cq::of(wanted.recv_cq).queue(),
+                                     .capacity = capacity_of(wanted.cap),
+                                     .signal_all = wanted.sq_sig_all != 0,
+                                     .events = qp.get()};
+  if (spread != nullptr) {
+    for (Wq* wq : spread->table->queues()) spec.spread_over.push_back(&wq->pair());
+    spec.spreading = spread->spreading;
+  }
   const auto pair = qp->owner().command(
       [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();
@@ -85,10 +93,12 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted) {
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
-  const transport::QpType type = pair_->type();
-  const std::uint64_t offered = type == transport::QpType::Ud   ? SendBuilder::kDatagramOperations
-                                : type == transport::QpType::Uc ? SendBuilder::kUnreliableOperations
-                                                                : SendBuilder::kOperations;
+  using transport::QpType;
+  const QpType type = pair_->type();
+  const std::uint64_t offered = type == QpType::Ud          ? SendBuilder::kDatagramOperations
+                                : type == QpType::Uc        ? SendBuilder::kUnreliableOperations
+                                : type == QpType::RawPacket ? SendBuilder::kRawOperations
+                                                            : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};
@@ -135,15 +145,34 @@ VERB("IBVERBS_1.1", ibv_qp*, ibv_create_qp, (ibv_pd * pd, ibv_qp_init_attr* attr
   });
 }
 
+namespace {
+
+Outcome<ibv_qp*> create_spreading_qp(const ibv_qp_init_attr_ex& wanted) {
+  const auto spread = receive_spread(wanted);
+  if (!spread) return spread.error();
+  ibv_cq* const cq = spread->table->queues().front()->cq;
+  ibv_qp_init_attr attributes{};
+  attributes.qp_context = wanted.qp_context;
+  attributes.send_cq = attributes.recv_cq = cq;
+  attributes.qp_type = wanted.qp_type;
+  const auto qp = Qp::create(Pd::of(wanted.pd), attributes, &*spread);
+  if (!qp) return qp.error();
+  return &(*qp)->verbs();
+}
+
+}  // namespace
+
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attributes) noexcept {
   return answer_pointer([&]() -> Outcome<ibv_qp*> {
     constexpr std::uint32_t kOffered =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr std::uint32_t kSpreads = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     const std::uint32_t mask = attributes->comp_mask;
-    if ((mask & ~kOffered) != 0) return Errno{EOPNOTSUPP};
+    if ((mask & ~(kOffered | kSpreads)) != 0) return Errno{EOPNOTSUPP};
     if ((mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) return Errno{EINVAL};
     if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0)
       return Errno{EOPNOTSUPP};
+    if ((mask & kSpreads) != 0) return create_spreading_qp(*attributes);
     // ibv_qp_init_attr_ex begins with an ibv_qp_init_attr.
     const auto qp =
         Qp::create(Pd::of(attributes->pd), *reinterpret_cast<ibv_qp_init_attr*>(attributes));

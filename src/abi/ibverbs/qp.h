@@ -8,13 +8,16 @@
 #include "abi/ibverbs/cq.h"
 #include "abi/ibverbs/memory.h"
 #include "abi/ibverbs/send_builder.h"
+#include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
 
 class Qp final : public QpLayout, public Owned, private driver::EventSink {
  public:
   // Writes back into `wanted` what the queue pair really has. FAILS WITH EINVAL, ENOMEM, EOPNOTSUPP
-  static Outcome<Qp*> create(Pd& domain, ibv_qp_init_attr& wanted);
+  // `spread`: one that spreads its frames; its completion queues are then those of the work queues.
+  static Outcome<Qp*> create(Pd& domain, ibv_qp_init_attr& wanted,
+                             const ReceiveSpread* spread = nullptr);
   ~Qp() override;
 
   static Qp& of(ibv_qp* verbs) { return static_cast<Qp&>(*reinterpret_cast<QpLayout*>(verbs)); }
@@ -34,13 +37,14 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
   void report(ibv_qp_init_attr& attributes);
 
  private:
-  Qp(Pd& domain, const ibv_qp_init_attr& wanted);
+  Qp(Pd& domain, const ibv_qp_init_attr& wanted, RwqIndTable* table);
   void completion_event(driver::CompletionQueue&) override {}
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
                    const trace::Reason& reason) override;
 
   driver::QueuePair* pair_ = nullptr;
   bool signal_all_;
+  RwqIndTable* table_;  // null: it does not spread its frames
   std::unique_ptr<SendBuilder> builder_;
   Acknowledgements async_events_;
 };
@@ -48,6 +52,8 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
 // Operations that programs reach through the context.
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept;
+int post_receives(Context& owner, driver::QueuePair& pair, ibv_recv_wr* list,
+                  ibv_recv_wr** bad) noexcept;
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
 
 }  // namespace softhca::abi

@@ -9,6 +9,7 @@
 
 #include "abi/entry.h"
 #include "abi/ibverbs/context.h"
+#include "abi/ibverbs/wq.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
 #include "os/environment.h"
@@ -47,9 +48,10 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.vendor_part_id = part_id();
   attr.max_qp = nic::kMaxQps;
   attr.max_qp_wr = nic::kMaxQueueEntries;
-  attr.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT |
-                          IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_MEM_WINDOW |
-                          IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
+                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                          IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
@@ -132,8 +134,17 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
       return Errno{EINVAL};
     ibv_device_attr_ex attr{};
     attr.orig_attr = attributes_of(Device::of(context->device).description());
+    attr.completion_timestamp_mask = ~std::uint64_t{0};
+    attr.hca_core_clock = kClockKhz;
+    attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
     attr.phys_port_cnt_ex = 1;
     attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;
+    attr.max_wq_type_rq = nic::kMaxQps;
+    attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+                     .max_rwq_indirection_tables = nic::kMaxSpreadTables,
+                     .max_rwq_indirection_table_size = nic::kMaxSpread,
+                     .rx_hash_fields_mask = kHashFields,
+                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &attr, std::min(size, sizeof attr));
     return {};

@@ -33,6 +33,7 @@ class SendBuilder {
       IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
   static constexpr std::uint64_t kDatagramOperations =
       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  static constexpr std::uint64_t kRawOperations = IBV_QP_EX_WITH_SEND;
 
   SendBuilder(driver::QueuePair& pair, Context& owner) : pair_(pair), owner_(owner) {}
 

@@ -1,8 +1,10 @@
 // Every function pointer that a program may call through a context.
 #include "abi/entry.h"
+#include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
 #include "abi/ibverbs/window.h"
+#include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
 namespace {
@@ -61,18 +63,24 @@ void fill(verbs_context& slots) {
   slots.query_port = query_port;
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
+  slots.modify_cq = modify_cq;
+  slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
   slots.alloc_null_mr = alloc_null_mr;
   slots.post_srq_ops = post_srq_ops;
+  slots.ibv_create_flow = create_flow;
+  slots.ibv_destroy_flow = destroy_flow;
+  slots.create_wq = create_wq;
+  slots.modify_wq = modify_wq;
+  slots.destroy_wq = destroy_wq;
+  slots.create_rwq_ind_table = create_rwq_ind_table;
+  slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
   refuse(slots.advise_mr, slots.read_counters, slots.attach_counters_point_flow,
          slots.create_counters, slots.destroy_counters, slots.reg_dm_mr, slots.alloc_dm,
          slots.free_dm, slots.modify_flow_action_esp, slots.destroy_flow_action,
          slots.create_flow_action_esp, slots.modify_qp_rate_limit, slots.alloc_parent_domain,
-         slots.dealloc_td, slots.alloc_td, slots.modify_cq, slots.destroy_rwq_ind_table,
-         slots.create_rwq_ind_table, slots.destroy_wq, slots.modify_wq, slots.create_wq,
-         slots.query_rt_values, slots.ibv_destroy_flow, slots.ABI_placeholder2,
-         slots.ibv_create_flow, slots.ABI_placeholder1, slots.open_qp, slots.get_srq_num,
-         slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+         slots.dealloc_td, slots.alloc_td, slots.ABI_placeholder2, slots.ABI_placeholder1,
+         slots.open_qp, slots.get_srq_num, slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
 }
 
 }  // namespace
