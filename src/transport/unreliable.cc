@@ -98,8 +98,8 @@ void UnreliableConnection::fail_sends() {
   work_.clear();
 }
 
-// IBTA 9.8.2.2: FIRST and ONLY begin a message whatever their PSN, and end the one that was arriving.
-// Anything else has to be the packet that is next.
+// IBTA 9.8.2.2: FIRST and ONLY begin a message whatever their PSN, and end the one that was
+// arriving. Anything else has to be the packet that is next.
 Reason UnreliableConnection::check_order(const Arriving& packet) {
   const wire::Psn psn = packet.headers.bth.psn;
   const bool is_next = wire::ahead(psn, expected_) == 0;
