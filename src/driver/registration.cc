@@ -15,7 +15,8 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
-constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8;   // local write; remote write, read, atomic
+// Local write; remote write, read, atomic; windows may be bound.
+constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16;
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
@@ -37,9 +38,10 @@ Registrations::Registrations(const EngineParts& parts, nic::KeyTable& keys)
     : parts_(parts), keys_(keys) {}
 
 Registrations::~Registrations() {
+  keys_.remove_windows();
   for (auto& [key, held] : regions_) {
     keys_.remove({key});
-    undo(held, Time{0});
+    if (!held.is_nothing) undo(held, Time{0});
   }
 }
 
@@ -85,19 +87,23 @@ void Registrations::undo(Held& held, Time now) {
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
 }
 
-Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+nic::KeyTable::Entry Registrations::entry_of(const Held& held) {
+  const Request& request = held.request;
+  return {.pd = request.pd,
+          .access = request.access.bits & ~kOptionalBits,
+          .start = request.io_address.value,
+          .bytes = request.buffer.length,
+          .bus = advance(held.mapping.first, offset_in(request.buffer.start, kPage4K)),
+          .pages = held.mapping.pages};
+}
+
+Result<Registrations::Held, Reason> Registrations::hold(const Request& request, Region& region,
+                                                        Time now) {
   if (const Reason bad = check_request(request)) return bad;
   if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite)))
     return bad;
-  const Range<VirtSpace> pages = whole_pages(request.buffer);
-  const std::vector<pcie::Span> frames = parts_.space.frames(pages);
-
+  const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
   Held held{.request = request, .pins = {}, .mapping = {}};
-  Region region{.key = {},
-                .start = request.buffer.start,
-                .length = request.buffer.length,
-                .counted_not_pinned = false};
-  const std::uint64_t leaves_before = parts_.dma.leaves();
   Reason bad = pin_all(frames, held, region, now);
   if (!bad) {
     auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
@@ -106,35 +112,38 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
     else
       bad = mapped.error();
   }
-  if (bad) {
-    undo(held, now);
-    return bad;
-  }
-  const BusAddr first_page = held.mapping.first;
-  const std::uint64_t in_page = offset_in(request.buffer.start, kPage4K);
-  const auto key = keys_.insert({.pd = request.pd,
-                                 .access = request.access.bits & ~kOptionalBits,
-                                 .start = request.io_address.value,
-                                 .bytes = request.buffer.length,
-                                 .bus = advance(first_page, in_page),
-                                 .pages = held.mapping.pages});
+  if (!bad) return held;
+  undo(held, now);
+  return bad;
+}
+
+Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+  Region region{.key = {},
+                .start = request.buffer.start,
+                .length = request.buffer.length,
+                .counted_not_pinned = false};
+  const std::uint64_t leaves_before = parts_.dma.leaves();
+  auto held = hold(request, region, now);
+  if (!held) return held.error();
+  const auto key = keys_.insert(entry_of(*held));
   if (!key) {
-    undo(held, now);
+    undo(*held, now);
     return key.error();
   }
   region.key = *key;
   parts_.tracer.count(Counter::RegionsRegistered);
   parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
   parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
-                     request.buffer.length, request.access.bits, first_page.value, request.pd);
+                     request.buffer.length, request.access.bits, held->mapping.first.value,
+                     request.pd);
   if (!first_)
     first_ = {.start = request.buffer.start,
-              .bus = advance(first_page, in_page),
+              .bus = entry_of(*held).bus,
               .bytes = request.buffer.length,
-              .pages = pages.length / kPage4K,
+              .pages = whole_pages(request.buffer).length / kPage4K,
               .leaves = parts_.dma.leaves() - leaves_before};
-  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
-  regions_.emplace(key->value, std::move(held));
+  std::vector<std::uint64_t>().swap(held->mapping.pages);  // the key table has them
+  regions_.emplace(key->value, std::move(*held));
   return region;
 }
 
@@ -173,15 +182,75 @@ bool Registrations::uses_dm(std::uint32_t handle) const {
                              [&](const auto& entry) { return entry.second.dm == handle; });
 }
 
+// Bytes that stay where they are and keep their rights on the bus are not pinned and mapped anew.
+Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionChange& wanted,
+                                           Time now) {
+  const auto found = regions_.find(key.value);
+  if (found == regions_.end() || found->second.is_nothing || found->second.dm != 0)
+    return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
+  Held& held = found->second;
+  Request request = held.request;
+  if (wanted.pd) request.pd = *wanted.pd;
+  if (wanted.access) request.access = *wanted.access;
+  if (wanted.buffer) {
+    request.buffer = *wanted.buffer;
+    request.io_address = {wanted.buffer->start.value};
+  }
+  const bool stays = !wanted.buffer && request.access.has(Access::LocalWrite) ==
+                                           held.request.access.has(Access::LocalWrite);
+  if (stays) {
+    if (const Reason bad = check_request(request)) return bad;
+    keys_.set_rights(key, request.pd, request.access.bits & ~kOptionalBits);
+    held.request = request;
+    return {};
+  }
+  Region region;
+  auto fresh = hold(request, region, now);
+  if (!fresh) return fresh.error();
+  if (const auto replaced = keys_.replace(key, entry_of(*fresh)); !replaced) {
+    undo(*fresh, now);
+    return replaced.error();
+  }
+  std::vector<std::uint64_t>().swap(fresh->mapping.pages);
+  undo(held, now);
+  parts_.tracer.emit(EventKind::Deregister, now, key.value, held.request.buffer.start.value,
+                     held.request.buffer.length);
+  parts_.tracer.emit(EventKind::Register, now, key.value, request.buffer.start.value,
+                     request.buffer.length, request.access.bits, fresh->mapping.first.value,
+                     request.pd);
+  held = std::move(*fresh);
+  return {};
+}
+
+Result<wire::Key, Reason> Registrations::add_nothing(std::uint32_t pd) {
+  const auto key = keys_.insert({.pd = pd,
+                                 .access = static_cast<std::uint32_t>(Access::LocalWrite),
+                                 .start = 0,
+                                 .bytes = ~std::uint64_t{0},
+                                 .bus = {},
+                                 .pages = {},
+                                 .is_null = true});
+  if (!key) return key.error();
+  Held held;
+  held.request.pd = pd;
+  held.is_nothing = true;
+  regions_.emplace(key->value, std::move(held));
+  return *key;
+}
+
 Result<void, Reason> Registrations::remove(wire::Key key, Time now) {
   const auto found = regions_.find(key.value);
   if (found == regions_.end()) return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   keys_.remove(key);
-  const Range<VirtSpace> buffer = found->second.request.buffer;
-  undo(found->second, now);
+  if (!found->second.is_nothing) {
+    const Range<VirtSpace> buffer = found->second.request.buffer;
+    undo(found->second, now);
+    parts_.tracer.count(Counter::RegionsDeregistered);
+    parts_.tracer.emit(EventKind::Deregister, now, key.value, buffer.start.value, buffer.length);
+  }
   regions_.erase(found);
-  parts_.tracer.count(Counter::RegionsDeregistered);
-  parts_.tracer.emit(EventKind::Deregister, now, key.value, buffer.start.value, buffer.length);
   return {};
 }
 

@@ -41,7 +41,11 @@ class Registrations {
   // in it.
   Result<Region, trace::Reason> add_on_device(std::uint32_t pd, const Engine::DeviceRange& range,
                                               std::uint64_t at, AccessFlags access, Time now);
-  // FAILS WITH KeyUnknown
+  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
+  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
+  // FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
+  // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
   // A ring of `bytes` zeroed bytes, mapped for device reads and writes.
@@ -59,6 +63,7 @@ class Registrations {
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
     std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
+    bool is_nothing = false;
   };
 
   host::PageOrder page_order() const {
@@ -66,6 +71,9 @@ class Registrations {
   }
   static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
+  static nic::KeyTable::Entry entry_of(const Held& held);
+  // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.
+  Result<Held, trace::Reason> hold(const Request& request, Region& region, Time now);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
                         Time now);
   void undo(Held& held, Time now);

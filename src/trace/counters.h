@@ -76,6 +76,7 @@ enum class Counter : std::uint16_t {
   CompletionsLost,
   DeviceMemoryReads,
   DeviceMemoryWrites,
+  UnreliableDropped,
   Count_,
 };
 
