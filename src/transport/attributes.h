@@ -86,6 +86,7 @@ constexpr bool is_local(WorkOpcode opcode) {
 }
 // Whether a queue pair of this service takes such work (IBTA table 76).
 constexpr bool is_offered(QpType type, WorkOpcode opcode) {
+  if (type == QpType::XrcReceive) return false;
   switch (opcode) {
     case WorkOpcode::Send:
       return true;
