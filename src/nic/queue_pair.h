@@ -43,8 +43,8 @@ struct QpContext {
   std::uint32_t max_inline{};
   std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
   // Raw packets: the queue pairs that its frames are spread over, a power of two; none: its own.
-  std::vector<wire::Qpn> spread_over;
-  Spreading spreading;
+  std::vector<wire::Qpn> spread_over{};
+  Spreading spreading{};
 };
 
 // Which half of a queue pair sends first.
