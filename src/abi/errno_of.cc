@@ -53,6 +53,10 @@ constexpr Row kErrnos[] = {
     {DeviceMemoryExhausted, ENOMEM},
     {DeviceMemoryAlignment, EINVAL},
     {ZeroBasedMissing, EINVAL},
+    {NotHugePages, EINVAL},
+    {OnDemandUntranslated, EOPNOTSUPP},
+    {AdviceOnOtherRegion, EFAULT},
+    {AdviceOutOfBounds, EFAULT},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

@@ -15,14 +15,20 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
-constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8;   // local write; remote write, read, atomic
+// Local write; remote write, read, atomic; zero based, on demand, huge pages.
+constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 32 | 64 | 128;
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
 
-Range<VirtSpace> whole_pages(Range<VirtSpace> buffer) {
-  const VirtAddr first = align_down(buffer.start, kPage4K);
-  return {first, pages_touched(buffer, kPage4K) * kPage4K};
+Range<VirtSpace> whole_pages(Range<VirtSpace> buffer, std::uint64_t page_bytes = kPage4K) {
+  const VirtAddr first = align_down(buffer.start, page_bytes);
+  return {first, pages_touched(buffer, page_bytes) * page_bytes};
+}
+
+// All of the program's memory.
+bool is_whole(Range<VirtSpace> buffer) {
+  return buffer.start.value == 0 && buffer.length == ~std::uint64_t{0};
 }
 
 host::BusRights rights_for(AccessFlags access) {
@@ -34,7 +40,7 @@ host::BusRights rights_for(AccessFlags access) {
 }  // namespace
 
 Registrations::Registrations(const EngineParts& parts, nic::KeyTable& keys)
-    : parts_(parts), keys_(keys) {}
+    : parts_(parts), keys_(keys), on_demand_(parts) {}
 
 Registrations::~Registrations() {
   for (auto& [key, held] : regions_) {
@@ -62,43 +68,121 @@ Reason Registrations::check_request(const Request& request) {
     bad.length = buffer.length;
     return bad;
   }
-  if (offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
+  if (!request.access.has(Access::ZeroBased) &&
+      offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
     return {.id = ReasonId::PageOffsetDiffers,
             .address = request.io_address.value,
             .length = buffer.length};
   return {};
 }
 
-Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
+Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted,
                               Time now) {
   for (const pcie::Span& span : frames) {
     const auto pinned = parts_.pins.pin({span.start, span.bytes}, now);
     if (!pinned) return pinned.error();
     held.pins.push_back(pinned->id);
-    region.counted_not_pinned |= pinned->over_limit;
+    counted |= pinned->over_limit;
   }
   return {};
 }
 
 void Registrations::undo(Held& held, Time now) {
   parts_.dma.unmap(held.mapping, now);
+  if (held.on_demand) on_demand_.remove(*held.on_demand, now);
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
 }
 
-Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+// What the kernel says. Faults the pages in, unless they come on demand.
+Reason Registrations::check_pages(const Request& request) {
+  const Range<VirtSpace>& buffer = request.buffer;
+  if (request.access.has(Access::HugeTlb) && parts_.space.smallest_page(buffer) < kPage2M)
+    return {.id = ReasonId::NotHugePages, .address = buffer.start.value, .length = buffer.length};
+  if (request.access.has(Access::OnDemand)) return {};
+  return parts_.space.probe(buffer, request.access.has(Access::LocalWrite));
+}
+
+// The table's entry for what is held; undone if there is no room for it.
+Result<Region, Reason> Registrations::add_key(const nic::KeyTable::Entry& entry, Held held,
+                                              Time now) {
+  const auto key = keys_.insert(entry);
+  if (!key) {
+    undo(held, now);
+    return key.error();
+  }
+  const Range<VirtSpace> buffer = held.request.buffer;
+  parts_.tracer.count(Counter::RegionsRegistered);
+  parts_.tracer.count(Counter::BytesRegistered, entry.bytes);
+  parts_.tracer.emit(EventKind::Register, now, key->value, buffer.start.value, entry.bytes,
+                     held.request.access.bits, held.mapping.first.value, entry.pd);
+  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
+  regions_.emplace(key->value, std::move(held));
+  return Region{
+      .key = *key, .start = buffer.start, .length = buffer.length, .counted_not_pinned = false};
+}
+
+Result<Region, Reason> Registrations::add_on_demand(const Request& request, Time now) {
+  const bool whole = is_whole(request.buffer);
+  const std::uint64_t page_bytes = request.access.has(Access::HugeTlb) ? kPage2M : kPage4K;
+  const Range<VirtSpace> buffer = whole ? OnDemandRegions::kWholeSpace : request.buffer;
+  const bool writable = request.access.has(Access::LocalWrite);
+  const auto first = whole ? on_demand_.add_whole()
+                           : on_demand_.add(whole_pages(buffer, page_bytes), writable, page_bytes);
+  if (!first) return first.error();
+  Held held{
+      .request = request, .pins = {}, .mapping = {.first = *first, .pages = {}, .stretch = {}}};
+  held.request.buffer = buffer;
+  held.on_demand = *first;
+  return add_key({.pd = request.pd,
+                  .access = request.access.bits & ~kOptionalBits,
+                  .start = request.io_address.value,
+                  .bytes = buffer.length,
+                  .bus = advance(*first, offset_in(buffer.start, page_bytes)),
+                  .pages = {}},
+                 std::move(held), now);
+}
+
+Reason Registrations::check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const {
+  const auto found = regions_.find(about.lkey);
+  if (found == regions_.end() || !found->second.on_demand || found->second.request.pd != pd ||
+      (how == Prefetch::ForWriting && !found->second.request.access.has(Access::LocalWrite)))
+    return {.id = ReasonId::AdviceOnOtherRegion,
+            .object = about.lkey,
+            .address = about.address,
+            .length = about.length};
+  const Request& request = found->second.request;
+  const Range<WireSpace> region{request.io_address, request.buffer.length};
+  if (!region.contains({about.address}, about.length))
+    return {.id = ReasonId::AdviceOutOfBounds,
+            .object = about.lkey,
+            .address = about.address,
+            .length = about.length,
+            .low = region.start.value,
+            .high = region.start.value + region.length};
+  return {};
+}
+
+Reason Registrations::prefetch(Prefetch how, const Sge& about, Time now) {
+  if (about.length == 0) return {};
+  const Held& held = regions_.at(about.lkey);
+  const std::uint64_t offset = about.address - held.request.io_address.value;
+  const Range<VirtSpace> part{advance(held.request.buffer.start, offset), about.length};
+  return on_demand_.prefetch(*held.on_demand, part, how, now);
+}
+
+Result<Region, Reason> Registrations::add(const Request& wanted, Time now) {
+  Request request = wanted;
+  if (request.access.has(Access::ZeroBased)) request.io_address = {0};
   if (const Reason bad = check_request(request)) return bad;
-  if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite)))
-    return bad;
+  if (const Reason bad = check_pages(request)) return bad;
+  if (request.access.has(Access::OnDemand)) return add_on_demand(request, now);
   const Range<VirtSpace> pages = whole_pages(request.buffer);
   const std::vector<pcie::Span> frames = parts_.space.frames(pages);
 
   Held held{.request = request, .pins = {}, .mapping = {}};
-  Region region{.key = {},
-                .start = request.buffer.start,
-                .length = request.buffer.length,
-                .counted_not_pinned = false};
+  bool counted = false;
   const std::uint64_t leaves_before = parts_.dma.leaves();
-  Reason bad = pin_all(frames, held, region, now);
+  Reason bad = pin_all(frames, held, counted, now);
   if (!bad) {
     auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
     if (mapped)
@@ -110,31 +194,23 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
     undo(held, now);
     return bad;
   }
-  const BusAddr first_page = held.mapping.first;
-  const std::uint64_t in_page = offset_in(request.buffer.start, kPage4K);
-  const auto key = keys_.insert({.pd = request.pd,
-                                 .access = request.access.bits & ~kOptionalBits,
-                                 .start = request.io_address.value,
-                                 .bytes = request.buffer.length,
-                                 .bus = advance(first_page, in_page),
-                                 .pages = held.mapping.pages});
-  if (!key) {
-    undo(held, now);
-    return key.error();
-  }
-  region.key = *key;
-  parts_.tracer.count(Counter::RegionsRegistered);
-  parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
-  parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
-                     request.buffer.length, request.access.bits, first_page.value, request.pd);
+  const BusAddr first_byte = advance(held.mapping.first, offset_in(request.buffer.start, kPage4K));
+  const std::vector<std::uint64_t> bus_pages = held.mapping.pages;
+  auto region = add_key({.pd = request.pd,
+                         .access = request.access.bits & ~kOptionalBits,
+                         .start = request.io_address.value,
+                         .bytes = request.buffer.length,
+                         .bus = first_byte,
+                         .pages = bus_pages},
+                        std::move(held), now);
+  if (!region) return region;
+  region->counted_not_pinned = counted;
   if (!first_)
     first_ = {.start = request.buffer.start,
-              .bus = advance(first_page, in_page),
+              .bus = first_byte,
               .bytes = request.buffer.length,
               .pages = pages.length / kPage4K,
               .leaves = parts_.dma.leaves() - leaves_before};
-  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
-  regions_.emplace(key->value, std::move(held));
   return region;
 }
 
@@ -148,24 +224,19 @@ Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
   if (!access.has(Access::ZeroBased))
     return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
   const std::uint64_t place = at + range.offset;
-  const auto key = keys_.insert({.pd = pd,
-                                 .access = access.bits & ~kOptionalBits,
-                                 .start = 0,
-                                 .bytes = range.bytes,
-                                 .bus = {place},
-                                 .pages = {},
-                                 .is_on_device = true});
-  if (!key) return key.error();
-  parts_.tracer.count(Counter::RegionsRegistered);
-  parts_.tracer.count(Counter::BytesRegistered, range.bytes);
-  parts_.tracer.emit(EventKind::Register, now, key->value, 0, range.bytes, access.bits, place, pd);
-  regions_.emplace(
-      key->value,
-      Held{.request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
-           .pins = {},
-           .mapping = {},
-           .dm = range.handle});
-  return Region{.key = *key, .start = {0}, .length = range.bytes, .counted_not_pinned = false};
+  Held held{
+      .request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
+      .pins = {},
+      .mapping = {.first = {place}, .pages = {}, .stretch = {}},
+      .dm = range.handle};
+  return add_key({.pd = pd,
+                  .access = access.bits & ~kOptionalBits,
+                  .start = 0,
+                  .bytes = range.bytes,
+                  .bus = {place},
+                  .pages = {},
+                  .is_on_device = true},
+                 std::move(held), now);
 }
 
 bool Registrations::uses_dm(std::uint32_t handle) const {

@@ -15,6 +15,7 @@
 #include "driver/attributes.h"
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
+#include "driver/on_demand_regions.h"
 #include "driver/ring_memory.h"
 #include "nic/key_table.h"
 
@@ -41,6 +42,10 @@ class Registrations {
   // in it.
   Result<Region, trace::Reason> add_on_device(std::uint32_t pd, const Engine::DeviceRange& range,
                                               std::uint64_t at, AccessFlags access, Time now);
+  // Is the entry about an on-demand region of the domain, and within it?
+  trace::Reason check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const;
+  // REQUIRES: check_advice() gave None.
+  trace::Reason prefetch(Prefetch how, const Sge& about, Time now);
   // FAILS WITH KeyUnknown
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
@@ -59,6 +64,7 @@ class Registrations {
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
     std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
+    std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for
   };
 
   host::PageOrder page_order() const {
@@ -66,12 +72,15 @@ class Registrations {
   }
   static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
-  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
-                        Time now);
+  trace::Reason check_pages(const Request& request);
+  Result<Region, trace::Reason> add_on_demand(const Request& request, Time now);
+  Result<Region, trace::Reason> add_key(const nic::KeyTable::Entry& entry, Held held, Time now);
+  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted, Time now);
   void undo(Held& held, Time now);
 
   EngineParts parts_;
   nic::KeyTable& keys_;
+  OnDemandRegions on_demand_;
   std::map<std::uint32_t, Held> regions_;  // by key
   std::optional<Engine::RegionExample> first_;
 };

@@ -66,6 +66,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
     {DeviceMemoryReads, "device_memory_reads", "reads of the device's own memory by key"},
     {DeviceMemoryWrites, "device_memory_writes", "writes to the device's own memory by key"},
+    {PageRequests, "page_requests", "pages mapped because the device asked for them"},
+    {PageRequestsRefused, "page_requests_refused", "pages that it asked for and cannot have"},
 }};
 
 }  // namespace softhca::trace

@@ -76,6 +76,8 @@ enum class Counter : std::uint16_t {
   CompletionsLost,
   DeviceMemoryReads,
   DeviceMemoryWrites,
+  PageRequests,
+  PageRequestsRefused,
   Count_,
 };
 

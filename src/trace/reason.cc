@@ -199,6 +199,19 @@ constexpr ReasonInfo kReasons[] = {
     {ZeroBasedMissing, "zero_based_missing", Driver,
      "A region of device memory has no virtual address: its addresses begin at zero.",
      "Add IBV_ACCESS_ZERO_BASED to the access flags."},
+    {NotHugePages, "not_huge_pages", Kernel,
+     "A region with IBV_ACCESS_HUGETLB must lie in huge pages throughout.",
+     "Map the memory with MAP_HUGETLB, or leave the flag out."},
+    {OnDemandUntranslated, "on_demand_untranslated", Driver,
+     "Pages can be mapped on demand only where the IOMMU translates for the device, and a whole "
+     "address space only in a live process.",
+     "Register without IBV_ACCESS_ON_DEMAND."},
+    {AdviceOnOtherRegion, "advice_on_other_region", Driver,
+     "Advice is about on-demand regions of the protection domain named, and needs their rights.",
+     "Name the region's lkey and domain; PREFETCH_WRITE needs LOCAL_WRITE."},
+    {AdviceOutOfBounds, "advice_out_of_bounds", Driver,
+     "Every byte that advice is about must lie in its region.",
+     "Correct the address or the length."},
 };
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST_F(Memory, AnswersEinvalForRightsThatContradictEachOther) {
 
 TEST_F(Memory, AnswersEopnotsuppForRightsOfOperationsThatAreNotOffered) {
   std::vector<char> memory(4096);
-  for (const int right : {IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_ZERO_BASED})
+  for (const int right : {int{IBV_ACCESS_MW_BIND}})
     EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | right),
               EOPNOTSUPP)
         << right;

@@ -54,4 +54,8 @@ class Mr final : public ibv_mr, public Owned {
   void take(const driver::Region& region);
 };
 
+// An operation that programs reach through the context.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
+              std::uint32_t count) noexcept;
+
 }  // namespace softhca::abi

@@ -61,6 +61,7 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.advise_mr = advise_mr;
   slots.alloc_dm = alloc_dm;
   slots.free_dm = free_dm;
   slots.reg_dm_mr = reg_dm_mr;
@@ -69,7 +70,6 @@ void fill(verbs_context& slots) {
   slots.post_srq_ops = post_srq_ops;
   slots.ibv_create_flow = create_flow;
   slots.ibv_destroy_flow = destroy_flow;
-  refuse(slots.advise_mr);
   refuse(slots.alloc_null_mr);
   refuse(slots.read_counters);
   refuse(slots.attach_counters_point_flow);
