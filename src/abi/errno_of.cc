@@ -57,6 +57,14 @@ constexpr Row kErrnos[] = {
     {OnDemandUntranslated, EOPNOTSUPP},
     {AdviceOnOtherRegion, EFAULT},
     {AdviceOutOfBounds, EFAULT},
+    // Shared receive queues and XRC: what the kernel answers for domains of files.
+    {SharedQueueOtherDomain, EINVAL},
+    {ReceivesAreShared, EINVAL},
+    {SharedQueueTooSmall, EINVAL},
+    {SharedQueueKind, EINVAL},
+    {XrcDomainElsewhere, EOPNOTSUPP},
+    {XrcDomainExists, EINVAL},
+    {XrcDomainMissing, EAGAIN},
     // Device and port.
     {PortDown, ENETDOWN},
     {NoInterface, ENODEV},

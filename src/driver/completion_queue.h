@@ -54,8 +54,8 @@ class CompletionQueue {
   Ring& start_ring(std::uint32_t capacity, RingMemory memory);
 
   std::uint32_t cqn_;
-  EventSink* events_;    // null: nobody
-  std::mutex consumer_;  // among threads that poll
+  EventSink* events_;                         // null: nobody
+  std::mutex consumer_;                       // among threads that poll
   std::vector<std::unique_ptr<Ring>> rings_;  // the last one is in use
   std::atomic<Ring*> ring_{nullptr};
 };

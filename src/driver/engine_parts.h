@@ -16,6 +16,13 @@
 
 namespace softhca::driver {
 
+// A file, whatever its name: device and inode.
+struct FileIdentity {
+  std::uint64_t device{};
+  std::uint64_t inode{};
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
+};
+
 struct EngineParts {
   host::Ram& ram;
   host::Pins& pins;
@@ -38,6 +45,10 @@ struct EngineParts {
       open_path;
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
+  // XRC domains of files: keeps other processes from using `file` for one; false if one does.
+  // Empty where there are no others.
+  std::function<bool(const FileIdentity& file)> claim_file = {};
+  std::function<void(const FileIdentity& file)> give_back_file = {};
 };
 
 }  // namespace softhca::driver

@@ -41,9 +41,8 @@ CompletionQueue::Written CompletionQueue::write(Cqe cqe, HostMemory& memory, Tim
     const pcie::Outcome read = memory.read_bus(record, writable_bytes_of(taken_), now);
     if (!read) return {.outcome = read};
     if (produced_ - taken_ >= ring_.slots)
-      return {.outcome = read,
-              .full = overrun_ == Overrun::Fails,
-              .lost = overrun_ == Overrun::Loses};
+      return {
+          .outcome = read, .full = overrun_ == Overrun::Fails, .lost = overrun_ == Overrun::Loses};
   }
   cqe.lap = 1 + produced_ / ring_.slots;
   Written written{.outcome = memory.write_bus(slot(produced_), bytes_of(cqe), now)};

@@ -59,6 +59,15 @@ class Device {
   void move_cq(std::uint32_t cqn, RingPlace ring, std::uint32_t filled);
   void moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now);
   void destroy_cq(std::uint32_t cqn);
+  // Nothing when all numbers are out.
+  std::optional<std::uint32_t> take_srqn() { return srqns_.take(); }
+  void create_srq(const SrqContext& context) { srqs_.create(context); }
+  // Tells once when fewer than `limit` are waiting, at once if that is so now; 0: never.
+  void set_srq_limit(std::uint32_t srqn, std::uint32_t limit, Time now);
+  // REQUIRES: what is waiting lies at its indices in the new ring.
+  void move_srq(std::uint32_t srqn, const QueuePlace& ring);
+  // REQUIRES: no queue pair was created with it.
+  void destroy_srq(std::uint32_t srqn);
   std::optional<wire::Qpn> take_qpn();
   void give_back_qpn(wire::Qpn qpn);
   void create_qp(const QpContext& context);
@@ -101,6 +110,7 @@ class Device {
     std::unique_ptr<QueuePair> qp;
     bool active{};        // in active_
     bool failure_told{};  // its first cause was reported
+    bool end_told{};      // that it takes no more shared receives
     transport::RequesterCounts requester_seen{};
     transport::ResponderCounts responder_seen{};
   };
@@ -121,6 +131,7 @@ class Device {
   struct Later {
     Time at{};
     PendingCqe cqe;
+    bool is_end{};  // of a queue pair's shared receives, instead of a completion
   };
 
   Slot* find(wire::Qpn qpn);
@@ -133,6 +144,9 @@ class Device {
   void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
   void on_failure(Slot& slot, const trace::Reason& reason, Time now);
   void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);
+  void fail_qp(Slot& slot, const trace::Reason& why, Time now);
+  void tell_end(Slot& slot, Time now);
+  void tell_of_shared_queues(Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
   void run_moderation(Time now);
@@ -165,6 +179,8 @@ class Device {
   HostMemory memory_;
   Steering steering_;
   std::vector<std::byte> raw_frame_;  // the raw packet that leaves
+  FreeList srqns_;
+  SharedReceiveQueues srqs_;
   EventQueue events_;
   std::uint32_t first_qpn_;
   FreeList qpns_;

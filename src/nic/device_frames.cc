@@ -1,4 +1,5 @@
 // The device's part in raw packets: frames go to the queue pairs whose flow rules they match.
+#include "base/assert.h"
 #include "nic/device.h"
 
 namespace softhca::nic {
@@ -18,9 +19,16 @@ void Device::switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time 
 }
 
 void Device::steer(ConstBytes frame, Time now) {
-  for (const Steering::Target& target : steering_.targets_of(wire::fields_of(frame))) {
-    Slot* const slot = find(target.qpn);
-    if (slot == nullptr) continue;
+  const wire::FrameFields fields = wire::fields_of(frame);
+  for (const Steering::Target& target : steering_.targets_of(fields)) {
+    Slot* slot = find(target.qpn);
+    ASSERT(slot != nullptr);
+    const QpContext& context = slot->qp->context();
+    if (!context.spread_over.empty()) {
+      const std::size_t entries = context.spread_over.size();
+      slot = find(context.spread_over[spread_hash(context.spreading, fields) % entries]);
+      ASSERT(slot != nullptr);
+    }
     using Arrival = transport::Datagrams::Arrival;
     const Arrival arrival = slot->qp->on_frame(frame, target.tag, now);
     const bool dropped = arrival == Arrival::NoReceive || arrival == Arrival::ReceiveTooSmall;

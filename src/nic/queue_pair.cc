@@ -45,9 +45,11 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 
 }  // namespace
 
-QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer)
+QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
+                     trace::Tracer& tracer)
     : context_(context),
       memory_(memory),
+      shared_(shared),
       tracer_(tracer),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
@@ -65,6 +67,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
     return;
   }
   path_ = path;
+  if (context_.type == transport::QpType::XrcSend) return;
   responder_ = std::make_unique<transport::Responder>(
       transport::Responder::Settings{.dest_qpn = a.dest_qpn,
                                      .expected_psn = a.rq_psn,
@@ -74,7 +77,8 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
                                      .may_read = (a.access_flags & 4) != 0,
                                      .may_write = (a.access_flags & 2) != 0,
                                      .may_atomic = (a.access_flags & 8) != 0,
-                                     .max_message_bytes = kMaxMessageBytes},
+                                     .max_message_bytes = kMaxMessageBytes,
+                                     .service = service()},
       *this);
 }
 
@@ -85,6 +89,7 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
     datagrams_->set_qkey(a.qkey);
     return;
   }
+  if (context_.type == transport::QpType::XrcReceive) return update(a);
   requester_ = std::make_unique<transport::Requester>(
       transport::Requester::Settings{.dest_qpn = a.dest_qpn,
                                      .initial_psn = a.sq_psn,
@@ -92,7 +97,8 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
                                      .timeout = transport::ack_timeout(a.timeout),
                                      .retry_count = a.retry_count,
                                      .rnr_retry = a.rnr_retry,
-                                     .max_reads = a.max_reads},
+                                     .max_reads = a.max_reads,
+                                     .service = service()},
       *this);
   update(a);
 }
@@ -150,7 +156,7 @@ void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
 void QueuePair::fetch_sends(Time now) {
   if (!requester_ && !datagrams_) {
     // In ERR without ever having been connected: everything is flushed as it lies.
-    if (state_ != QpState::Error) return;
+    if (state_ != QpState::Error || context_.send.slots == 0) return;
     requester_ =
         std::make_unique<transport::Requester>(transport::Requester::Settings{.dest_qpn = {},
                                                                               .initial_psn = {},
@@ -227,6 +233,7 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
                            .remote_address = wqe.remote_address,
                            .rkey = {wqe.rkey},
                            .immediate = wqe.immediate,
+                           .xrc_srqn = wqe.xrc_srqn,
                            .swap_or_add = wqe.swap_or_add,
                            .compare = wqe.compare,
                            .signaled = has(WqeFlag::Signaled),
@@ -292,6 +299,7 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   ahead_ = ahead;
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.info->is_request()) {
+    if (context_.xrcd != 0) name_shared(packet.headers.xrc_srqn);
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
   } else if (requester_) {
     take_response(packet, now);
@@ -368,7 +376,7 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
   Outcome outcome{.ready_at = now};
   if (from.place == PayloadRef::Place::Region) {
     outcome = memory_.read({.key = from.key,
-                            .pd = context_.pd,
+                            .pd = domain_of(from),
                             .right = KeyRight::RemoteRead,
                             .address = from.address,
                             .bytes = from.bytes},
@@ -412,7 +420,7 @@ Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std:
                           : right == transport::RemoteRight::Write ? KeyRight::RemoteWrite
                                                                    : KeyRight::RemoteAtomic;
   return memory_.check(
-      {.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes},
+      {.key = key, .pd = domain_in_hand(), .right = needed, .address = address, .bytes = bytes},
       context_.qpn, now_);
 }
 
@@ -449,7 +457,7 @@ Outcome QueuePair::place_in_region(const PayloadRef& to) {
   placed_ahead_ = 0;
   if (!ahead_.empty() && place_run(to)) return {.ready_at = now_};
   return memory_.write({.key = to.key,
-                        .pd = context_.pd,
+                        .pd = domain_in_hand(),
                         .right = KeyRight::RemoteWrite,
                         .address = to.address,
                         .bytes = to.bytes},
@@ -474,7 +482,7 @@ bool QueuePair::place_run(const PayloadRef& to) {
   }
   if (count == 0) return false;
   const Outcome outcome = memory_.write({.key = to.key,
-                                         .pd = context_.pd,
+                                         .pd = domain_in_hand(),
                                          .right = KeyRight::RemoteWrite,
                                          .address = to.address,
                                          .bytes = bytes},
@@ -484,12 +492,6 @@ bool QueuePair::place_run(const PayloadRef& to) {
   placed_ahead_ = count;
   placed_to_ = to.address + to.bytes;
   return true;
-}
-
-std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
-  const auto slot = receives_.take(receive_, context_.qpn, now_);
-  if (slot) ready_at_ = later(ready_at_, receive_.ready_at);
-  return slot;
 }
 
 PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) {
@@ -523,7 +525,7 @@ PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time
   cqe.immediate = done.immediate;
   if (done.with_immediate) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Immediate);
   if (done.solicited) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Solicited);
-  return {context_.receive_cqn, cqe};
+  return {receive_.cqn != 0 ? receive_.cqn : context_.receive_cqn, cqe};
 }
 
 std::optional<PendingCqe> QueuePair::poll_completion(Time now) {

@@ -48,11 +48,26 @@ struct QpRecord {
 };
 static_assert(sizeof(QpRecord) == 64 && std::has_unique_object_representations_v<QpRecord>);
 
+enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
+
+struct SrqRecord {
+  std::uint32_t srqn{};   // 0: free
+  std::uint32_t state{};  // SrqState
+  std::uint32_t pd{};
+  std::uint32_t xrcd{};   // 0: basic
+  std::uint32_t taken{};  // work requests that the device has fetched, modulo 2^32
+  std::uint32_t limit{};  // 0: not armed
+  std::uint32_t generation{};
+  std::uint32_t reserved{};
+};
+static_assert(sizeof(SrqRecord) == 32 && std::has_unique_object_representations_v<SrqRecord>);
+
 // Where the tables lie. OWNS nothing.
 struct Tables {
   std::span<KeyRecord> keys;
   std::span<std::uint64_t> translations;  // bus addresses of 4 KiB pages
   std::span<QpRecord> qps;
+  std::span<SrqRecord> srqs = {};  // by number; 0 is never used
 };
 
 }  // namespace softhca::nic

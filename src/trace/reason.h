@@ -93,6 +93,16 @@ enum class ReasonId : std::uint16_t {
   NoRoute = 123,
   AssertionBroken = 124,
   LeftBehind = 125,
+  // Shared receive queues and XRC.
+  SharedQueueOtherDomain = 130,
+  ReceivesAreShared = 131,
+  SharedQueueTooSmall = 132,
+  SharedQueueFailed = 133,
+  XrcQueueUnknown = 134,
+  XrcDomainElsewhere = 135,
+  XrcDomainExists = 136,
+  XrcDomainMissing = 137,
+  SharedQueueKind = 138,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
   DeviceMemoryExhausted = 161,

@@ -20,7 +20,17 @@ enum class QpState : std::uint8_t {
   Sqe = 5,
   Error = 6
 };
-enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4, RawPacket = 8 };
+// As ibv_qp_type. An XRC connection has two ends of different kinds.
+enum class QpType : std::uint8_t {
+  Rc = 2,
+  Uc = 3,
+  Ud = 4,
+  RawPacket = 8,
+  XrcSend = 9,
+  XrcReceive = 10
+};
+
+constexpr bool is_xrc(QpType type) { return type == QpType::XrcSend || type == QpType::XrcReceive; }
 
 enum class Status : std::uint8_t {
   Success = 0,

@@ -1,4 +1,4 @@
-// Requester: the sending half of a reliable connection, as a pure machine.
+// Requester: the sending half of a reliable connection (RC or XRC), as a pure machine.
 //
 // Work goes in by post(), answers by on_acknowledge(), on_read_response() and
 // on_atomic_response(), time by on_time().
@@ -42,6 +42,7 @@ struct SendWork {
   std::uint64_t remote_address{};
   wire::Key rkey;
   std::uint32_t immediate{};
+  std::uint32_t xrc_srqn{};     // XRC
   std::uint64_t swap_or_add{};  // atomics
   std::uint64_t compare{};
   bool signaled{};
@@ -74,6 +75,7 @@ class Requester {
     std::uint8_t retry_count{};
     std::uint8_t rnr_retry{};
     std::uint8_t max_reads{};
+    wire::Service service = wire::Service::Rc;  // or Xrc
   };
   // `memory` outlives this object.
   Requester(const Settings& settings, MemoryPort& memory);
@@ -125,6 +127,7 @@ class Requester {
   bool may_send(Time now) const;
   bool is_read_allowed() const;
   std::uint32_t reads_outstanding() const;
+  Emission emission_of(wire::Operation operation, const Operation& op, std::uint64_t at) const;
   Emission emit_request(const Operation& op, std::uint64_t at) const;
   Emission emit_read(const Operation& op, std::uint64_t at) const;
   Emission emit_atomic(const Operation& op, std::uint64_t at) const;
@@ -152,6 +155,7 @@ class Requester {
   std::uint8_t retry_count_;
   std::uint8_t rnr_retry_;  // 7: for ever
   std::uint8_t max_reads_;
+  wire::Service service_;
   MemoryPort& memory_;
 
   std::deque<Operation> work_;  // outstanding, oldest first

@@ -126,7 +126,7 @@ void Responder::repeat_read(const Request& request) {
     const std::int32_t skip = wire::ahead(h.bth.psn, read.first);
     if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
     const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
-    const bool within = !read.is_atomic && h.rkey == read.key &&
+    const bool within = !read.is_atomic && h.rkey == read.key && h.xrc_srqn == read.srqn &&
                         h.remote_address == read.address + offset && offset <= read.bytes &&
                         h.dma_length <= read.bytes - offset &&
                         packets <= read.packets - static_cast<std::uint32_t>(skip);
@@ -145,7 +145,8 @@ void Responder::repeat_read(const Request& request) {
 void Responder::repeat_atomic(const Request& request) {
   const AtomicOperation atomic = AtomicOperation::of(request.info, request.headers);
   for (const Resource& done : resources_)
-    if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic)
+    if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic &&
+        done.srqn == request.headers.xrc_srqn)
       return answer_again(done, done.first);
 }
 
@@ -175,7 +176,7 @@ std::optional<Emission> Responder::poll_packet() {
 Emission Responder::emission_of(wire::Operation operation, wire::Psn psn) const {
   Emission out;
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, operation);
+  h.bth.opcode = wire::opcode_of(settings_.service, operation);
   h.bth.pkey = wire::kDefaultPkey;
   h.bth.dest_qpn = settings_.dest_qpn;
   h.bth.psn = psn;
@@ -224,7 +225,8 @@ Emission Responder::emit_read_response(const Reply& reply) const {
                    .offset = 0,
                    .key = reply.resource.key,
                    .address = reply.resource.address + offset,
-                   .bytes = bytes};
+                   .bytes = bytes,
+                   .srqn = reply.resource.srqn};
   return out;
 }
 

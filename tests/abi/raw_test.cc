@@ -237,6 +237,149 @@ TEST_F(Raw, AQueuePairWithRulesIsBusy) {
   EXPECT_EQ(ibv_destroy_flow(flow), 0);
 }
 
+// Two completion queues, two receive work queues on each, and a queue pair that spreads its frames
+// over them.
+struct SpreadingEnd : Endpoint {
+  SpreadingEnd() {
+    if (!is_ready()) return;
+    for (ibv_cq*& queue : cqs) queue = ibv_create_cq(context, 64, nullptr, nullptr, 0);
+    for (std::size_t i = 0; i < wqs.size(); ++i) {
+      ibv_wq_init_attr wanted{};
+      wanted.wq_type = IBV_WQT_RQ;
+      wanted.max_wr = 16;
+      wanted.max_sge = 1;
+      wanted.pd = pd;
+      wanted.cq = cqs[i % cqs.size()];
+      wqs[i] = ibv_create_wq(context, &wanted);
+      if (wqs[i] == nullptr) return;
+      EXPECT_EQ(move(i, IBV_WQS_RDY), 0);
+    }
+    ibv_rwq_ind_table_init_attr wanted{};
+    wanted.log_ind_tbl_size = 2;
+    wanted.ind_tbl = wqs.data();
+    table = ibv_create_rwq_ind_table(context, &wanted);
+    if (table != nullptr) spreading = create_qp(40);
+  }
+  ~SpreadingEnd() {
+    EXPECT_TRUE(spreading == nullptr || ibv_destroy_qp(spreading) == 0);
+    EXPECT_TRUE(table == nullptr || ibv_destroy_rwq_ind_table(table) == 0);
+    for (ibv_wq* wq : wqs) EXPECT_TRUE(wq == nullptr || ibv_destroy_wq(wq) == 0);
+    for (ibv_cq* queue : cqs) EXPECT_EQ(ibv_destroy_cq(queue), 0);
+  }
+
+  ibv_qp* create_qp(std::uint8_t key_bytes) {
+    ibv_qp_init_attr_ex attributes{};
+    attributes.qp_type = IBV_QPT_RAW_PACKET;
+    attributes.comp_mask =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+    attributes.pd = pd;
+    attributes.rwq_ind_tbl = table;
+    attributes.rx_hash_conf = {IBV_RX_HASH_FUNC_TOEPLITZ, key_bytes, key.data(),
+                               IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4};
+    return ibv_create_qp_ex(context, &attributes);
+  }
+  int move(std::size_t index, ibv_wq_state state) {
+    ibv_wq_attr change{};
+    change.attr_mask = IBV_WQ_ATTR_STATE;
+    change.wq_state = state;
+    return ibv_modify_wq(wqs[index], &change);
+  }
+  int post(std::size_t index, std::uint64_t id) {
+    ibv_sge piece = sge(kFrameAt + 256 * index, 256);
+    ibv_recv_wr wr{};
+    wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    return ibv_post_wq_recv(wqs[index], &wr, &bad);
+  }
+
+  std::array<ibv_cq*, 2> cqs{};
+  std::array<ibv_wq*, 4> wqs{};
+  ibv_rwq_ind_table* table = nullptr;
+  ibv_qp* spreading = nullptr;
+  std::array<std::uint8_t, 40> key{0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67};
+};
+
+TEST_F(Raw, FramesAreSpreadOverWorkQueuesByTheirAddresses) {
+  SpreadingEnd server;
+  ASSERT_NE(server.spreading, nullptr);
+  ibv_flow_attr all{};
+  all.type = IBV_FLOW_ATTR_ALL_DEFAULT;
+  all.port = 1;
+  ibv_flow* const flow = ibv_create_flow(server.spreading, &all);
+  ASSERT_NE(flow, nullptr);
+  for (std::size_t i = 0; i < server.wqs.size(); ++i)
+    for (std::uint64_t id = 0; id < 16; ++id) ASSERT_EQ(server.post(i, id), 0);
+  constexpr int kFrames = 16;
+  for (int i = 0; i < kFrames; ++i) {
+    unsigned char* const frame = a.buffer.data();
+    std::fill_n(frame, 60, std::uint8_t{0});
+    frame[12] = 0x08;  // IPv4
+    frame[14] = 0x45;
+    frame[29] = static_cast<unsigned char>(i);  // source 0.0.0.i
+    ibv_sge piece = a.sge(0, 60);
+    ibv_send_wr wr{};
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+    ASSERT_TRUE(a.wait());
+  }
+  std::array<int, 2> got{};
+  std::array<int, 4> by_queue{};
+  for (std::size_t i = 0; i < server.cqs.size(); ++i) {
+    ibv_wc wc{};
+    while (ibv_poll_cq(server.cqs[i], 1, &wc) == 1) {
+      EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+      EXPECT_EQ(wc.byte_len, 60u);
+      ++got[i];
+      for (std::size_t q = 0; q < by_queue.size(); ++q)
+        if (server.wqs[q]->wq_num == wc.qp_num) ++by_queue[q];
+    }
+  }
+  EXPECT_EQ(got[0] + got[1], kFrames);
+  EXPECT_GT(got[0], 0);
+  EXPECT_GT(got[1], 0);
+  EXPECT_EQ(by_queue[0] + by_queue[2], got[0]);
+  EXPECT_EQ(by_queue[1] + by_queue[3], got[1]);
+  EXPECT_EQ(ibv_destroy_flow(flow), 0);
+}
+
+TEST_F(Raw, AWorkQueueFlushesWhenItFails) {
+  SpreadingEnd server;
+  ASSERT_NE(server.spreading, nullptr);
+  ASSERT_EQ(server.post(0, 5), 0);
+  EXPECT_EQ(server.move(0, IBV_WQS_ERR), 0);
+  EXPECT_EQ(server.wqs[0]->state, IBV_WQS_ERR);
+  ibv_wc wc{};
+  ASSERT_EQ(ibv_poll_cq(server.cqs[0], 1, &wc), 1);
+  EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(wc.wr_id, 5u);
+  EXPECT_EQ(server.move(0, IBV_WQS_RDY), EINVAL);
+  EXPECT_EQ(server.move(0, IBV_WQS_RESET), 0);
+  EXPECT_NE(server.post(0, 6), 0);
+  EXPECT_EQ(server.move(0, IBV_WQS_RDY), 0);
+  EXPECT_EQ(server.post(0, 6), 0);
+}
+
+// CASES C70, for work queues and their tables.
+TEST_F(Raw, WhatIsUsedStays) {
+  SpreadingEnd server;
+  ASSERT_NE(server.spreading, nullptr);
+  EXPECT_EQ(ibv_destroy_rwq_ind_table(server.table), EBUSY);
+  EXPECT_EQ(ibv_destroy_wq(server.wqs[0]), EBUSY);
+  EXPECT_EQ(ibv_destroy_cq(server.cqs[0]), EBUSY);
+  errno = 0;
+  EXPECT_EQ(server.create_qp(39), nullptr);  // a key of another length
+  EXPECT_EQ(errno, EINVAL);
+  ibv_send_wr wr{};
+  ibv_send_wr* bad = nullptr;
+  EXPECT_NE(ibv_post_send(server.spreading, &wr, &bad), 0);
+}
+
 // A rule only makes sense where frames arrive.
 TEST(RawRights, FlowsAreForRawPacketsOnly) {
   Endpoint end;

@@ -28,6 +28,7 @@ class Device : public DeviceLayout {
 
   driver::DeviceDescription description() const;
 
+  std::atomic<std::uint32_t> spread_tables{0};    // receive work queue tables of its contexts
   std::atomic<std::uint32_t> address_handles{0};  // of every context of this process
 
  private:

@@ -9,6 +9,7 @@
 
 #include "abi/entry.h"
 #include "abi/ibverbs/context.h"
+#include "abi/ibverbs/wq.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
 #include "os/environment.h"
@@ -45,11 +46,15 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_qp = nic::kMaxQps;
   attr.max_qp_wr = nic::kMaxQueueEntries;
   attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
-                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+                          IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
   attr.max_mr = nic::kMaxKeys;
+  attr.max_srq = nic::kMaxSrqs;
+  attr.max_srq_wr = nic::kMaxQueueEntries;
+  attr.max_srq_sge = nic::kMaxSges;
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
   attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);
@@ -68,7 +73,7 @@ ibv_odp_caps odp_caps() {
   caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                         IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-                                        IBV_ODP_SUPPORT_ATOMIC;
+                                        IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
   caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
   return caps;
 }
@@ -142,8 +147,15 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
     attr.odp_caps = odp_caps();
+    attr.xrc_odp_caps = attr.odp_caps.per_transport_caps.rc_odp_caps & ~IBV_ODP_SUPPORT_RECV;
     attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
+    attr.max_wq_type_rq = nic::kMaxQps;
+    attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+                     .max_rwq_indirection_tables = nic::kMaxSpreadTables,
+                     .max_rwq_indirection_table_size = nic::kMaxSpread,
+                     .rx_hash_fields_mask = kHashFields,
+                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &attr, std::min(size, sizeof attr));
     return {};

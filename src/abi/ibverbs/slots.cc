@@ -4,6 +4,7 @@
 #include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
+#include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
 namespace {
@@ -25,11 +26,6 @@ struct Refusal<Answer (*)(Arguments...)> {
 template <class... Slots>
 void refuse(Slots&... slots) {
   ((slots = Refusal<Slots>::call), ...);
-}
-
-int post_srq_recv(ibv_srq*, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
-  *bad = list;
-  return errno = EOPNOTSUPP;
 }
 
 int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
@@ -67,9 +63,19 @@ void fill(verbs_context& slots) {
   slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
+  slots.open_qp = open_qp;
+  slots.create_srq_ex = create_srq_ex;
+  slots.get_srq_num = get_srq_num;
   slots.post_srq_ops = post_srq_ops;
+  slots.open_xrcd = open_xrcd;
+  slots.close_xrcd = close_xrcd;
   slots.ibv_create_flow = create_flow;
   slots.ibv_destroy_flow = destroy_flow;
+  slots.create_wq = create_wq;
+  slots.modify_wq = modify_wq;
+  slots.destroy_wq = destroy_wq;
+  slots.create_rwq_ind_table = create_rwq_ind_table;
+  slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
   refuse(slots.alloc_null_mr);
   refuse(slots.read_counters);
   refuse(slots.attach_counters_point_flow);
@@ -82,18 +88,8 @@ void fill(verbs_context& slots) {
   refuse(slots.alloc_parent_domain);
   refuse(slots.dealloc_td);
   refuse(slots.alloc_td);
-  refuse(slots.destroy_rwq_ind_table);
-  refuse(slots.create_rwq_ind_table);
-  refuse(slots.destroy_wq);
-  refuse(slots.modify_wq);
-  refuse(slots.create_wq);
   refuse(slots.ABI_placeholder1);
   refuse(slots.ABI_placeholder2);
-  refuse(slots.open_qp);
-  refuse(slots.get_srq_num);
-  refuse(slots.create_srq_ex);
-  refuse(slots.open_xrcd);
-  refuse(slots.close_xrcd);
 }
 
 }  // namespace
