@@ -36,6 +36,7 @@ struct EngineParts {
   nic::Tables tables;
   std::uint32_t first_qpn{};
   std::uint64_t seed{};
+  bool strict{};   // refuses what would not be as on hardware
   bool scatter{};  // map 4 KiB leaves in permuted order
   // Where the whole address space of the program, 47 bits of it, may be mapped on demand; nothing:
   // it may not. REQUIRES: nobody else uses these bus addresses.
@@ -43,12 +44,12 @@ struct EngineParts {
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
-  // Whether who calls now may send and receive whole Ethernet frames.
-  std::function<bool()> may_use_raw_packets = [] { return true; };
-  // XRC domains of files: keeps other processes from using `file` for one; false if one does.
+  // XRC domains of files: makes `file` this process's; false if another process has one of it.
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};
   std::function<void(const FileIdentity& file)> give_back_file = {};
+  // Whether who calls now may send and receive whole Ethernet frames.
+  std::function<bool()> may_use_raw_packets = [] { return true; };
 };
 
 }  // namespace softhca::driver

@@ -174,13 +174,14 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
                   .seed = seed,
+                  .strict = settings_.strict,
                   .scatter = settings_.scatter,
                   .whole_space = place_of_whole_space(os::random_seed()),
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
-                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
-                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); }});
+                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
+                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](std::string_view what, const Reason& reason) { tell(what, reason); });

@@ -22,7 +22,7 @@ TableHeader layout() {
   h.qps = nic::kMaxQps;
   h.counters_at = kPage4K;
   h.qps_at = h.counters_at + pages(h.counters * sizeof(std::uint64_t));
-  h.srqs = nic::kMaxSrqs + 1;  // number 0 is never used
+  h.srqs = nic::kMaxSrqs;
   h.srqs_at = h.qps_at + pages(h.qps * sizeof(nic::QpRecord));
   h.keys_at = h.srqs_at + pages(h.srqs * sizeof(nic::SrqRecord));
   h.translations_at = h.keys_at + pages(h.keys * sizeof(nic::KeyRecord));

@@ -42,7 +42,7 @@ class Device {
     link::Link& link;
     trace::Tracer& tracer;
     Tables tables;
-    std::uint32_t first_qpn = 0x100000;  // of this device's block
+    std::uint32_t first_qpn = 0x100000;  // of this device's block, also of its SRQNs
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
   };
   explicit Device(const Parts& parts);
@@ -60,7 +60,8 @@ class Device {
   void moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now);
   void destroy_cq(std::uint32_t cqn);
   // Nothing when all numbers are out.
-  std::optional<std::uint32_t> take_srqn() { return srqns_.take(); }
+  std::optional<std::uint32_t> take_srqn() { return srqs_.take_number(); }
+  const SrqRecord& srq_record(std::uint32_t srqn) { return srqs_.record(srqn); }
   void create_srq(const SrqContext& context) { srqs_.create(context); }
   // Tells once when fewer than `limit` are waiting, at once if that is so now; 0: never.
   void set_srq_limit(std::uint32_t srqn, std::uint32_t limit, Time now);
@@ -177,10 +178,9 @@ class Device {
   Tables tables_;
   KeyTable keys_;
   HostMemory memory_;
+  SharedReceiveQueues srqs_;
   Steering steering_;
   std::vector<std::byte> raw_frame_;  // the raw packet that leaves
-  FreeList srqns_;
-  SharedReceiveQueues srqs_;
   EventQueue events_;
   std::uint32_t first_qpn_;
   FreeList qpns_;

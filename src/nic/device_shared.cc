@@ -17,10 +17,7 @@ void Device::move_srq(std::uint32_t srqn, const QueuePlace& ring) {
   srq->move_to(ring);
 }
 
-void Device::destroy_srq(std::uint32_t srqn) {
-  srqs_.destroy(srqn);
-  srqns_.give_back(srqn);
-}
+void Device::destroy_srq(std::uint32_t srqn) { srqs_.destroy(srqn); }
 
 // CASES C71: once for each time in ERR, behind the completion of the last receive that it took.
 void Device::tell_end(Slot& slot, Time now) {

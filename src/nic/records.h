@@ -67,7 +67,7 @@ struct Tables {
   std::span<KeyRecord> keys;
   std::span<std::uint64_t> translations;  // bus addresses of 4 KiB pages
   std::span<QpRecord> qps;
-  std::span<SrqRecord> srqs = {};  // by number; 0 is never used
+  std::span<SrqRecord> srqs = {};
 };
 
 }  // namespace softhca::nic

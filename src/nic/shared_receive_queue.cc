@@ -59,8 +59,8 @@ void SharedReceiveQueue::fail(const trace::Reason& why) {
 }
 
 void SharedReceiveQueues::create(const SrqContext& context) {
-  ASSERT(context.srqn < queues_.size() && queues_[context.srqn] == nullptr);
-  SrqRecord& record = records_[context.srqn];
+  ASSERT(context.srqn - first_ < queues_.size() && find(context.srqn) == nullptr);
+  SrqRecord& record = this->record(context.srqn);
   record = {.srqn = context.srqn,
             .state = static_cast<std::uint32_t>(SrqState::Ready),
             .pd = context.pd,
@@ -68,14 +68,15 @@ void SharedReceiveQueues::create(const SrqContext& context) {
             .taken = 0,
             .limit = 0,
             .generation = record.generation + 1};
-  queues_[context.srqn] =
+  queues_[context.srqn - first_] =
       std::make_unique<SharedReceiveQueue>(context, memory_, tracer_, record, news_);
 }
 
 void SharedReceiveQueues::destroy(std::uint32_t srqn) {
   ASSERT(find(srqn) != nullptr);
-  queues_[srqn].reset();
-  records_[srqn] = {.generation = records_[srqn].generation};
+  queues_[srqn - first_].reset();
+  record(srqn) = {.generation = record(srqn).generation};
+  numbers_.give_back(srqn);
   std::erase_if(news_, [&](const auto& one) { return one.srqn == srqn; });
 }
 

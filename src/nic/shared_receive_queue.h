@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/free_list.h"
 #include "nic/receive_queue.h"
 #include "nic/records.h"
 
@@ -68,16 +69,26 @@ class SharedReceiveQueue {
 
 class SharedReceiveQueues {
  public:
-  // OWNS nothing. As many as there are records; number 0 names none.
-  SharedReceiveQueues(std::span<SrqRecord> records, HostMemory& memory, trace::Tracer& tracer)
-      : records_(records), memory_(memory), tracer_(tracer), queues_(records.size()) {}
+  // OWNS nothing. Numbers first .. first + records.size() - 1, the first one `start` places in.
+  // Those of the processes of a host differ, so that none takes a message for a queue of another's.
+  SharedReceiveQueues(std::span<SrqRecord> records, std::uint32_t first, std::uint32_t start,
+                      HostMemory& memory, trace::Tracer& tracer)
+      : records_(records),
+        first_(first),
+        numbers_(first, static_cast<std::uint32_t>(records.size()), start),
+        memory_(memory),
+        tracer_(tracer),
+        queues_(records.size()) {}
 
-  // REQUIRES: a number that is free, below records.size().
+  // Nothing when all numbers are out.
+  std::optional<std::uint32_t> take_number() { return numbers_.take(); }
+  SrqRecord& record(std::uint32_t srqn) { return records_[srqn - first_]; }
   void create(const SrqContext& context);
   void destroy(std::uint32_t srqn);
   // Null if there is none of this number.
   SharedReceiveQueue* find(std::uint32_t srqn) {
-    return srqn < queues_.size() ? queues_[srqn].get() : nullptr;
+    const std::uint32_t index = srqn - first_;
+    return index < queues_.size() ? queues_[index].get() : nullptr;
   }
   void fail_those_of_cq(std::uint32_t cqn, const trace::Reason& why);
 
@@ -86,9 +97,11 @@ class SharedReceiveQueues {
 
  private:
   std::span<SrqRecord> records_;
+  std::uint32_t first_;
+  FreeList numbers_;
   HostMemory& memory_;
   trace::Tracer& tracer_;
-  std::vector<std::unique_ptr<SharedReceiveQueue>> queues_;  // by number
+  std::vector<std::unique_ptr<SharedReceiveQueue>> queues_;  // by number - first_
   std::vector<SharedReceiveQueue::News> news_;
 };
 

@@ -94,7 +94,7 @@ struct Host::Machine {
         keys(kKeys),
         translations(s.ram_bytes / kPage4K + kTranslations),
         qps(kQps),
-        srqs(kSrqs + 1),
+        srqs(kSrqs),
         pins(nullptr, pin_policy(s), tracer),
         no_pins(nullptr, {}, tracer),
         kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),

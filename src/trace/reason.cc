@@ -229,8 +229,9 @@ constexpr ReasonInfo kReasons[] = {
      "An XRC request names a shared receive queue of the target's XRC domain.",
      "Send the peer's own number of an XRC queue (ibv_get_srq_num) of the domain of its target."},
     {XrcDomainElsewhere, "xrc_domain_elsewhere", Driver,
-     "The XRC domain of a file belongs to one process, since each has a device of its own.",
-     "Use a file for each process, or fd = -1."},
+     "The XRC domain of a file is not shared between processes, since each has a device of its "
+     "own.",
+     "None, unless the peer means queues of both through one connection; then one for each."},
     {XrcDomainExists, "xrc_domain_exists", Driver,
      "With O_EXCL the file must not have an XRC domain yet.", "Drop O_EXCL to share the domain."},
     {XrcDomainMissing, "xrc_domain_missing", Driver,

@@ -47,11 +47,14 @@ constexpr std::array kTransitions = {
                AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
                    PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
 
-    // The end of an XRC connection that sends: an RC queue pair without a receiving half.
+    // The end of an XRC connection that sends: an RC queue pair without a receiving half. Programs
+    // give both ends the attributes of both (perftest does), so those of the half that is not there
+    // are allowed where an RC queue pair needs them.
     Transition{QpType::XrcSend, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::XrcSend, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
     Transition{QpType::XrcSend, QpState::Init, QpState::Rtr,
-               AddressVector + PathMtu + DestQpn + RqPsn, AlternatePath + PkeyIndex + AccessFlags},
+               AddressVector + PathMtu + DestQpn + RqPsn,
+               AlternatePath + PkeyIndex + AccessFlags + MaxDestReads + MinRnrTimer},
     Transition{QpType::XrcSend, QpState::Rtr, QpState::Rts,
                SqPsn + Timeout + RetryCount + RnrRetry + MaxReads,
                CurrentState + AlternatePath + AccessFlags + PathMigState},
@@ -82,7 +85,8 @@ constexpr std::array kTransitions = {
                AddressVector + PathMtu + DestQpn + RqPsn + MaxDestReads + MinRnrTimer,
                AlternatePath + PkeyIndex + AccessFlags},
     Transition{QpType::XrcReceive, QpState::Rtr, QpState::Rts, SqPsn + Timeout,
-               CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState},
+               CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState +
+                   RetryCount + RnrRetry + MaxReads},
     Transition{QpType::XrcReceive,
                QpState::Rts,
                QpState::Rts,

@@ -36,21 +36,21 @@ std::map<std::pair<ibv_qp_state, ibv_qp_state>, Masks> table_of(ibv_qp_type type
   }
   table[{IBV_QPS_RESET, IBV_QPS_INIT}] = {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0};
   table[{IBV_QPS_INIT, IBV_QPS_INIT}] = {0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS};
-  table[{IBV_QPS_INIT, IBV_QPS_RTR}] = {
-      IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-          IBV_QP_MIN_RNR_TIMER,
-      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX};
+  table[{IBV_QPS_INIT, IBV_QPS_RTR}] = {IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                            IBV_QP_MIN_RNR_TIMER,
+                                        IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX};
   table[{IBV_QPS_RTR, IBV_QPS_RTS}] = {IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
                                        kLater};
   table[{IBV_QPS_RTS, IBV_QPS_RTS}] = {0, kLater};
   table[{IBV_QPS_RTS, IBV_QPS_SQD}] = {0, IBV_QP_EN_SQD_ASYNC_NOTIFY};
   table[{IBV_QPS_SQD, IBV_QPS_RTS}] = {0, kLater};
-  table[{IBV_QPS_SQD, IBV_QPS_SQD}] = {
-      0, IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-             IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
-             IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
-             IBV_QP_PATH_MIG_STATE};
+  table[{IBV_QPS_SQD, IBV_QPS_SQD}] = {0, IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+                                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
+                                              IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
+                                              IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE};
   return table;
 }
 

@@ -201,6 +201,7 @@ VERB("IBVERBS_1.1", ibv_qp*, ibv_create_qp, (ibv_pd * pd, ibv_qp_init_attr* attr
 namespace {
 
 Outcome<ibv_qp*> create_spreading_qp(const ibv_qp_init_attr_ex& wanted) {
+  if (wanted.pd == nullptr) return Errno{EINVAL};
   const auto spread = receive_spread(wanted);
   if (!spread) return spread.error();
   ibv_cq* const cq = spread->table->queues().front()->cq;
