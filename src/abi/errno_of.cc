@@ -57,6 +57,10 @@ constexpr Row kErrnos[] = {
     {DeviceMemoryExhausted, ENOMEM},
     {DeviceMemoryAlignment, EINVAL},
     {ZeroBasedMissing, EINVAL},
+    {NotHugePages, EINVAL},
+    {OnDemandUntranslated, EOPNOTSUPP},
+    {AdviceOnOtherRegion, EFAULT},
+    {AdviceOutOfBounds, EFAULT},
     // Shared receive queues and XRC: what the kernel answers for domains of files.
     {SharedQueueOtherDomain, EINVAL},
     {ReceivesAreShared, EINVAL},

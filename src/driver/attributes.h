@@ -71,6 +71,10 @@ struct Region {
   bool counted_not_pinned{};
 };
 
+// What advice about an on-demand region asks for: pages for the device to read or to write, or only
+// those that are in memory anyway.
+enum class Prefetch : std::uint8_t { ForReading, ForWriting, PresentOnly };
+
 // One scatter-gather entry as the program gave it.
 struct Sge {
   std::uint64_t address{};

@@ -42,13 +42,21 @@ class Engine {
   Result<void, trace::Reason> dealloc_pd(std::uint32_t pd);
 
   // Registers [start, +length) under `io_address`, the address that peers and SGEs will use
-  // (usually the same number as start). FAILS WITH HoleInRange, PageReadOnly, MemlockExceeded,
+  // (usually the same number as start; with ZeroBased it is 0). With OnDemand nothing is pinned,
+  // and 2^64 - 1 bytes at 0 are all of the program's memory. FAILS WITH NotHugePages,
+  // OnDemandUntranslated, HoleInRange, PageReadOnly, MemlockExceeded,
   // BadAccessFlags, BadLength, SpecialMapping, KeysExhausted, AddressesExhausted, PageOffsetDiffers
   Result<Region, trace::Reason> register_memory(std::uint32_t pd, VirtAddr start,
                                                 std::uint64_t length, WireAddr io_address,
                                                 AccessFlags access, Time now);
   // FAILS WITH RegionHasWindows
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
+
+  // Maps pages of on-demand regions before they are asked for. Without `wait` pages that cannot be
+  // had are no failure. FAILS WITH AdviceOnOtherRegion, AdviceOutOfBounds; waiting, also what
+  // register_memory says about pages
+  Result<void, trace::Reason> advise(std::uint32_t pd, Prefetch how, std::span<const Sge> about,
+                                     bool wait, Time now);
 
   // Memory on the device: `handle` names it. Zeroed, at a multiple of 2^log_alignment bytes.
   // FAILS WITH BadLength, AttributeOutOfRange, DeviceMemoryExhausted; ObjectBusy

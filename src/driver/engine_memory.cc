@@ -1,4 +1,6 @@
-// The engine's verbs on memory of the device itself.
+// The engine's verbs on memory of the device itself, and on pages that come on demand.
+#include <algorithm>
+
 #include "driver/engine.h"
 #include "driver/engine_state.h"
 
@@ -20,6 +22,18 @@ bool holds(std::uint64_t dm_bytes, std::uint64_t offset, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+Result<void, Reason> Engine::advise(std::uint32_t pd, Prefetch how, std::span<const Sge> about,
+                                    bool wait, Time now) {
+  const Registrations& registrations = state_->registrations;
+  for (const Sge& sge : about)
+    if (const Reason bad = registrations.check_advice(pd, how, sge)) return bad;
+  for (const Sge& sge : about) {
+    const Reason bad = state_->registrations.prefetch(how, sge, now);
+    if (bad && wait) return bad;
+  }
+  return {};
+}
 
 Result<std::uint32_t, Reason> Engine::alloc_dm(std::uint64_t bytes, std::uint32_t log_alignment) {
   EngineState& s = *state_;

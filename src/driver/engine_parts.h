@@ -1,6 +1,7 @@
 // EngineParts: the machine that an engine drives, and its cable. OWNS nothing.
 #pragma once
 #include <functional>
+#include <optional>
 
 #include "base/result.h"
 #include "driver/address_space.h"
@@ -37,6 +38,9 @@ struct EngineParts {
   std::uint64_t seed{};
   bool strict{};   // refuses what would not be as on hardware
   bool scatter{};  // map 4 KiB leaves in permuted order
+  // Where the whole address space of the program, 47 bits of it, may be mapped on demand; nothing:
+  // it may not. REQUIRES: nobody else uses these bus addresses.
+  std::optional<BusAddr> whole_space{};
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;

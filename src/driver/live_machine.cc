@@ -24,6 +24,18 @@ constexpr int kLinesAtMost = 20;                              // on stderr, of o
 
 host::RequesterId requester_id() { return {}; }
 
+// Bus addresses of a live machine. A whole address space is 47 bits: it lies above the first 4 GiB,
+// where interrupt messages go, at a random place, so that no bus address equals a virtual one.
+// Everything else lies above it.
+constexpr std::uint64_t kSpaceLowest = std::uint64_t{1} << 32;
+constexpr std::uint64_t kSpaceHighest = std::uint64_t{1} << 40;
+constexpr Range<BusSpace> kMappings{{(std::uint64_t{1} << 47) + kSpaceHighest},
+                                    (std::uint64_t{1} << 47) - kSpaceHighest};
+
+BusAddr place_of_whole_space(std::uint64_t random) {
+  return align_down(BusAddr{kSpaceLowest + random % (kSpaceHighest - kSpaceLowest)}, kPage4K);
+}
+
 void copy_text(char* into, std::size_t room, std::string_view text) {
   const std::size_t count = std::min(room - 1, text.size());
   std::memcpy(into, text.data(), count);
@@ -93,7 +105,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
       frames_(tables_.iommu()),
       contexts_(frames_, *tracer_),
       iommu_(frames_, requester_id(), *tracer_),
-      iova_(os::random_seed()),
+      iova_(os::random_seed(), kMappings),
       port_({.ram = ram_,
              .iommu = iommu_,
              .iotlb = iotlb_,
@@ -164,6 +176,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .seed = seed,
                   .strict = settings_.strict,
                   .scatter = settings_.scatter,
+                  .whole_space = place_of_whole_space(os::random_seed()),
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },

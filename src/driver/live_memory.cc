@@ -35,6 +35,35 @@ std::vector<pcie::Span> LiveSpace::frames(Range<VirtSpace> pages) {
   return {{PhysAddr{pages.start.value}, pages.length}};
 }
 
+namespace {
+
+// What the program does to its memory needs no watcher: a copy goes by the address, and finds what
+// is there now or that nothing is.
+class LivePages final : public host::PageSource {
+ public:
+  explicit LivePages(LiveSpace& space) : space_(space) {}
+  bool is_there() const override { return true; }
+  Reason fault_in(Range<VirtSpace> pages, bool write, Time) override {
+    return space_.probe(pages, write);
+  }
+  std::vector<pcie::Span> frames(Range<VirtSpace> pages) override { return space_.frames(pages); }
+  void watch(Range<VirtSpace>, host::TranslationWatcher&) override {}
+  void unwatch(const host::TranslationWatcher&) override {}
+
+ private:
+  LiveSpace& space_;
+};
+
+}  // namespace
+
+std::unique_ptr<host::PageSource> LiveSpace::page_source() {
+  return std::make_unique<LivePages>(*this);
+}
+
+std::vector<bool> LiveSpace::present(Range<VirtSpace> pages) { return os::present_pages(pages); }
+
+std::uint64_t LiveSpace::smallest_page(Range<VirtSpace> range) { return os::smallest_page(range); }
+
 LiveRings::LiveRings() : memory_(os::reserve_memory()) {
   if (!memory_.empty()) free_.emplace(0, memory_.size());
 }

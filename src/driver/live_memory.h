@@ -12,6 +12,9 @@ class LiveSpace final : public AddressSpace {
  public:
   trace::Reason probe(Range<VirtSpace> range, bool write) override;
   std::vector<pcie::Span> frames(Range<VirtSpace> pages) override;
+  std::unique_ptr<host::PageSource> page_source() override;
+  std::vector<bool> present(Range<VirtSpace> pages) override;
+  std::uint64_t smallest_page(Range<VirtSpace> range) override;
 };
 
 // Rings out of one stretch of reserved memory, so that the bus can tell them from the program's.

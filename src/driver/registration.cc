@@ -15,15 +15,20 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
-// Local write; remote write, read, atomic; windows may be bound.
-constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16;
+// Local write; remote write, read, atomic; windows may be bound; zero based, on demand, huge pages.
+constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128;
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
 
-Range<VirtSpace> whole_pages(Range<VirtSpace> buffer) {
-  const VirtAddr first = align_down(buffer.start, kPage4K);
-  return {first, pages_touched(buffer, kPage4K) * kPage4K};
+Range<VirtSpace> whole_pages(Range<VirtSpace> buffer, std::uint64_t page_bytes = kPage4K) {
+  const VirtAddr first = align_down(buffer.start, page_bytes);
+  return {first, pages_touched(buffer, page_bytes) * page_bytes};
+}
+
+// All of the program's memory.
+bool is_whole(Range<VirtSpace> buffer) {
+  return buffer.start.value == 0 && buffer.length == ~std::uint64_t{0};
 }
 
 host::BusRights rights_for(AccessFlags access) {
@@ -35,7 +40,7 @@ host::BusRights rights_for(AccessFlags access) {
 }  // namespace
 
 Registrations::Registrations(const EngineParts& parts, nic::KeyTable& keys)
-    : parts_(parts), keys_(keys) {}
+    : parts_(parts), keys_(keys), on_demand_(parts) {}
 
 Registrations::~Registrations() {
   keys_.remove_windows();
@@ -64,27 +69,57 @@ Reason Registrations::check_request(const Request& request) {
     bad.length = buffer.length;
     return bad;
   }
-  if (offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
+  if (!request.access.has(Access::ZeroBased) &&
+      offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
     return {.id = ReasonId::PageOffsetDiffers,
             .address = request.io_address.value,
             .length = buffer.length};
   return {};
 }
 
-Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
+Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted,
                               Time now) {
   for (const pcie::Span& span : frames) {
     const auto pinned = parts_.pins.pin({span.start, span.bytes}, now);
     if (!pinned) return pinned.error();
     held.pins.push_back(pinned->id);
-    region.counted_not_pinned |= pinned->over_limit;
+    counted |= pinned->over_limit;
   }
   return {};
 }
 
 void Registrations::undo(Held& held, Time now) {
   parts_.dma.unmap(held.mapping, now);
+  if (held.on_demand) on_demand_.remove(*held.on_demand, now);
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
+}
+
+// What the kernel says. Faults the pages in, unless they come on demand.
+Reason Registrations::check_pages(const Request& request) {
+  const Range<VirtSpace>& buffer = request.buffer;
+  if (request.access.has(Access::HugeTlb) && parts_.space.smallest_page(buffer) < kPage2M)
+    return {.id = ReasonId::NotHugePages, .address = buffer.start.value, .length = buffer.length};
+  if (request.access.has(Access::OnDemand)) return {};
+  return parts_.space.probe(buffer, request.access.has(Access::LocalWrite));
+}
+
+// The table's entry for what is held; undone if there is no room for it.
+Result<Region, Reason> Registrations::add_key(const nic::KeyTable::Entry& entry, Held held,
+                                              Time now) {
+  const auto key = keys_.insert(entry);
+  if (!key) {
+    undo(held, now);
+    return key.error();
+  }
+  const Range<VirtSpace> buffer = held.request.buffer;
+  parts_.tracer.count(Counter::RegionsRegistered);
+  parts_.tracer.count(Counter::BytesRegistered, entry.bytes);
+  parts_.tracer.emit(EventKind::Register, now, key->value, buffer.start.value, entry.bytes,
+                     held.request.access.bits, held.mapping.first.value, entry.pd);
+  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
+  regions_.emplace(key->value, std::move(held));
+  return Region{
+      .key = *key, .start = buffer.start, .length = buffer.length, .counted_not_pinned = false};
 }
 
 nic::KeyTable::Entry Registrations::entry_of(const Held& held) {
@@ -97,14 +132,63 @@ nic::KeyTable::Entry Registrations::entry_of(const Held& held) {
           .pages = held.mapping.pages};
 }
 
-Result<Registrations::Held, Reason> Registrations::hold(const Request& request, Region& region,
+// Their pages are mapped when the device asks for them.
+Result<Registrations::Held, Reason> Registrations::hold_on_demand(const Request& request) {
+  const bool whole = is_whole(request.buffer);
+  const std::uint64_t page_bytes = request.access.has(Access::HugeTlb) ? kPage2M : kPage4K;
+  const Range<VirtSpace> buffer = whole ? OnDemandRegions::kWholeSpace : request.buffer;
+  const Range<VirtSpace> pages = whole_pages(buffer, page_bytes);
+  const bool writable = request.access.has(Access::LocalWrite);
+  const auto first = whole ? on_demand_.add_whole() : on_demand_.add(pages, writable, page_bytes);
+  if (!first) return first.error();
+  // Of the 4 KiB page that the buffer begins in, like any other region's.
+  const BusAddr mapped =
+      advance(*first, align_down(buffer.start, kPage4K).value - pages.start.value);
+  Held held{
+      .request = request, .pins = {}, .mapping = {.first = mapped, .pages = {}, .stretch = {}}};
+  held.request.buffer = buffer;
+  held.on_demand = *first;
+  return held;
+}
+
+Reason Registrations::check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const {
+  const auto found = regions_.find(about.lkey);
+  if (found == regions_.end() || !found->second.on_demand || found->second.request.pd != pd ||
+      (how == Prefetch::ForWriting && !found->second.request.access.has(Access::LocalWrite)))
+    return {.id = ReasonId::AdviceOnOtherRegion,
+            .object = about.lkey,
+            .address = about.address,
+            .length = about.length};
+  const Request& request = found->second.request;
+  const Range<WireSpace> region{request.io_address, request.buffer.length};
+  if (!region.contains({about.address}, about.length))
+    return {.id = ReasonId::AdviceOutOfBounds,
+            .object = about.lkey,
+            .address = about.address,
+            .length = about.length,
+            .low = region.start.value,
+            .high = region.start.value + region.length};
+  return {};
+}
+
+Reason Registrations::prefetch(Prefetch how, const Sge& about, Time now) {
+  if (about.length == 0) return {};
+  const Held& held = regions_.at(about.lkey);
+  const std::uint64_t offset = about.address - held.request.io_address.value;
+  const Range<VirtSpace> part{advance(held.request.buffer.start, offset), about.length};
+  return on_demand_.prefetch(*held.on_demand, part, how, now);
+}
+
+Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, bool& counted,
                                                         Time now) {
+  Request request = wanted;
+  if (request.access.has(Access::ZeroBased)) request.io_address = {0};
   if (const Reason bad = check_request(request)) return bad;
-  if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite)))
-    return bad;
+  if (const Reason bad = check_pages(request)) return bad;
+  if (request.access.has(Access::OnDemand)) return hold_on_demand(request);
   const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
   Held held{.request = request, .pins = {}, .mapping = {}};
-  Reason bad = pin_all(frames, held, region, now);
+  Reason bad = pin_all(frames, held, counted, now);
   if (!bad) {
     auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
     if (mapped)
@@ -118,32 +202,21 @@ Result<Registrations::Held, Reason> Registrations::hold(const Request& request, 
 }
 
 Result<Region, Reason> Registrations::add(const Request& request, Time now) {
-  Region region{.key = {},
-                .start = request.buffer.start,
-                .length = request.buffer.length,
-                .counted_not_pinned = false};
   const std::uint64_t leaves_before = parts_.dma.leaves();
-  auto held = hold(request, region, now);
+  bool counted = false;
+  auto held = hold(request, counted, now);
   if (!held) return held.error();
-  const auto key = keys_.insert(entry_of(*held));
-  if (!key) {
-    undo(*held, now);
-    return key.error();
-  }
-  region.key = *key;
-  parts_.tracer.count(Counter::RegionsRegistered);
-  parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
-  parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
-                     request.buffer.length, request.access.bits, held->mapping.first.value,
-                     request.pd);
-  if (!first_)
+  const nic::KeyTable::Entry entry = entry_of(*held);
+  const bool is_example = !first_ && !held->on_demand;
+  auto region = add_key(entry, std::move(*held), now);
+  if (!region) return region;
+  region->counted_not_pinned = counted;
+  if (is_example)
     first_ = {.start = request.buffer.start,
-              .bus = entry_of(*held).bus,
+              .bus = entry.bus,
               .bytes = request.buffer.length,
               .pages = whole_pages(request.buffer).length / kPage4K,
               .leaves = parts_.dma.leaves() - leaves_before};
-  std::vector<std::uint64_t>().swap(held->mapping.pages);  // the key table has them
-  regions_.emplace(key->value, std::move(*held));
   return region;
 }
 
@@ -157,24 +230,19 @@ Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
   if (!access.has(Access::ZeroBased))
     return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
   const std::uint64_t place = at + range.offset;
-  const auto key = keys_.insert({.pd = pd,
-                                 .access = access.bits & ~kOptionalBits,
-                                 .start = 0,
-                                 .bytes = range.bytes,
-                                 .bus = {place},
-                                 .pages = {},
-                                 .is_on_device = true});
-  if (!key) return key.error();
-  parts_.tracer.count(Counter::RegionsRegistered);
-  parts_.tracer.count(Counter::BytesRegistered, range.bytes);
-  parts_.tracer.emit(EventKind::Register, now, key->value, 0, range.bytes, access.bits, place, pd);
-  regions_.emplace(
-      key->value,
-      Held{.request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
-           .pins = {},
-           .mapping = {},
-           .dm = range.handle});
-  return Region{.key = *key, .start = {0}, .length = range.bytes, .counted_not_pinned = false};
+  Held held{
+      .request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
+      .pins = {},
+      .mapping = {.first = {place}, .pages = {}, .stretch = {}},
+      .dm = range.handle};
+  return add_key({.pd = pd,
+                  .access = access.bits & ~kOptionalBits,
+                  .start = 0,
+                  .bytes = range.bytes,
+                  .bus = {place},
+                  .pages = {},
+                  .is_on_device = true},
+                 std::move(held), now);
 }
 
 bool Registrations::uses_dm(std::uint32_t handle) const {
@@ -197,16 +265,19 @@ Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionCh
     request.buffer = *wanted.buffer;
     request.io_address = {wanted.buffer->start.value};
   }
-  const bool stays = !wanted.buffer && request.access.has(Access::LocalWrite) ==
-                                           held.request.access.has(Access::LocalWrite);
+  constexpr std::uint32_t kHowItIsHeld = static_cast<std::uint32_t>(Access::LocalWrite) |
+                                         static_cast<std::uint32_t>(Access::OnDemand) |
+                                         static_cast<std::uint32_t>(Access::HugeTlb);
+  const bool stays =
+      !wanted.buffer && ((request.access.bits ^ held.request.access.bits) & kHowItIsHeld) == 0;
   if (stays) {
     if (const Reason bad = check_request(request)) return bad;
     keys_.set_rights(key, request.pd, request.access.bits & ~kOptionalBits);
     held.request = request;
     return {};
   }
-  Region region;
-  auto fresh = hold(request, region, now);
+  bool counted = false;
+  auto fresh = hold(request, counted, now);
   if (!fresh) return fresh.error();
   if (const auto replaced = keys_.replace(key, entry_of(*fresh)); !replaced) {
     undo(*fresh, now);

@@ -15,6 +15,7 @@
 #include "driver/attributes.h"
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
+#include "driver/on_demand_regions.h"
 #include "driver/ring_memory.h"
 #include "nic/key_table.h"
 
@@ -45,6 +46,10 @@ class Registrations {
   Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
   // FAILS WITH KeysExhausted
   Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
+  // Is the entry about an on-demand region of the domain, and within it?
+  trace::Reason check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const;
+  // REQUIRES: check_advice() gave None.
+  trace::Reason prefetch(Prefetch how, const Sge& about, Time now);
   // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
@@ -64,6 +69,7 @@ class Registrations {
     host::DmaMapping mapping;  // without its pages, which are in the key table
     std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
     bool is_nothing = false;
+    std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for
   };
 
   host::PageOrder page_order() const {
@@ -73,13 +79,16 @@ class Registrations {
   static trace::Reason check_request(const Request& request);
   static nic::KeyTable::Entry entry_of(const Held& held);
   // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.
-  Result<Held, trace::Reason> hold(const Request& request, Region& region, Time now);
-  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
-                        Time now);
+  Result<Held, trace::Reason> hold(const Request& wanted, bool& counted, Time now);
+  Result<Held, trace::Reason> hold_on_demand(const Request& request);
+  trace::Reason check_pages(const Request& request);
+  Result<Region, trace::Reason> add_key(const nic::KeyTable::Entry& entry, Held held, Time now);
+  trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted, Time now);
   void undo(Held& held, Time now);
 
   EngineParts parts_;
   nic::KeyTable& keys_;
+  OnDemandRegions on_demand_;
   std::map<std::uint32_t, Held> regions_;  // by key
   std::optional<Engine::RegionExample> first_;
 };

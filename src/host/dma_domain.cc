@@ -189,6 +189,20 @@ void DmaDomain::take_back(Range<BusSpace> stretch, Time now, Forget what) {
   parts_.iova.release(stretch.start, stretch.length);
 }
 
+Reason DmaDomain::map_at(BusAddr bus, PhysAddr phys, std::uint64_t bytes, BusRights rights,
+                         Time now) {
+  const auto mapped = parts_.iommu.map(bus, phys, bytes, rights, now);
+  return mapped ? Reason{} : mapped.error();
+}
+
+void DmaDomain::unmap_at(Range<BusSpace> pages, Time now) {
+  const std::uint32_t tables = parts_.iommu.table_frames();
+  parts_.iommu.unmap(pages.start, pages.length, now);
+  const bool leaf_only = parts_.iommu.table_frames() == tables;
+  parts_.port.invalidate(pages, leaf_only ? InvalidationHint::LeafOnly : InvalidationHint::Full);
+  parts_.tracer.emit(EventKind::IotlbInvalidate, now, 0, pages.start.value, pages.length, 0, 0);
+}
+
 void DmaDomain::flush(Time now) {
   next_deadline_ = Time::never();
   if (queue_.empty()) return;

@@ -73,6 +73,19 @@ class DmaDomain {
   // REQUIRES: what map() gave (`pages` may be missing).
   void unmap(const DmaMapping& mapping, Time now);
 
+  // Addresses behind which nothing is mapped yet, for pages that come and go one by one, whatever
+  // the policy. REQUIRES (all): translates(), whole pages; what IovaSpace::allocate() asks for.
+  std::optional<BusAddr> reserve(std::uint64_t bytes, std::uint64_t alignment,
+                                 std::uint64_t phase) {
+    return allocate(bytes, alignment, phase);
+  }
+  // FAILS WITH AddressesExhausted. REQUIRES: reserved, and nothing is mapped there.
+  trace::Reason map_at(BusAddr bus, PhysAddr phys, std::uint64_t bytes, BusRights rights, Time now);
+  // Nobody remembers the pages afterwards.
+  void unmap_at(Range<BusSpace> pages, Time now);
+  // REQUIRES: exactly what reserve() gave, and nothing is mapped there.
+  void give_back(Range<BusSpace> reserved) { parts_.iova.release(reserved.start, reserved.length); }
+
   // Deferred: invalidates and frees what is queued; due when 10 ms have passed since the first.
   void flush(Time now);
   void flush_due(Time now) {

@@ -57,8 +57,8 @@ struct OnDemandBench : KernelBench {
       : KernelBench(bytes),
         pid(spawn()),
         at(map(pid, 16)),
-        range(std::in_place, kernel, OnDemandRange{pid, {at, 16 * kPage4K}, kBus, writable},
-              table.mapping()) {}
+        range(std::in_place, pages_of(kernel, pid),
+              OnDemandRange{{at, 16 * kPage4K}, kBus, writable}, table.mapping()) {}
   ReasonId resolve(std::uint64_t offset, std::uint64_t bytes, bool write) {
     return range->resolve(advance(kBus, offset), bytes, write, {}).id;
   }

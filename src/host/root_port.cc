@@ -27,7 +27,10 @@ template <class Translate>
     const std::uint64_t left = access.bytes - done;
     auto found = translate(at);
     if (!found) [[unlikely]] {
-      if (on_demand_ && on_demand_(at, access.direction, now)) found = translate(at);
+      if (const auto answer = request_page(at, access.direction, now)) {
+        if (*answer) return refuse(*answer, done, now);
+        found = translate(at);
+      }
       if (!found) return block(found.error(), access, done, now);
     }
     const std::uint64_t in_leaf = found->leaf_bytes - offset_in(at, found->leaf_bytes);
@@ -181,6 +184,12 @@ RootPort::Found RootPort::translate(BusAddr at, pcie::Direction direction, Time 
                 walked->levels_read);
   }
   return walked;
+}
+
+std::optional<trace::Reason> RootPort::request_page(BusAddr at, pcie::Direction direction,
+                                                    Time now) {
+  if (!on_demand_) return std::nullopt;
+  return on_demand_(at, direction, now);
 }
 
 // When the access is done: the device's question first, then the walker, then the link.

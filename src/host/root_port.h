@@ -59,8 +59,11 @@ enum class InvalidationHint : std::uint8_t { Full, LeafOnly };
 class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
  public:
   using InterruptSink = std::function<void(std::uint32_t vector, Time arrives_at)>;
-  // A translation failed: may the access be tried again? (The kernel mapped the page on demand.)
-  using OnDemand = std::function<bool(BusAddr at, pcie::Direction direction, Time now)>;
+  // A translation failed: a page request of the device to the kernel, if the address is one whose
+  // pages are mapped on demand. None: the page is mapped, the access is tried again. A reason: it
+  // cannot be. Nothing: it is no such address.
+  using OnDemand =
+      std::function<std::optional<trace::Reason>(BusAddr at, pcie::Direction direction, Time now)>;
 
   // What it stands between; all outlive it.
   struct Parts {
@@ -135,6 +138,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   IommuView view() const;
 
   Time charge(const pcie::Access& access, const pcie::TlpCount& tlps, const Work& work, Time now);
+  std::optional<trace::Reason> request_page(BusAddr at, pcie::Direction direction, Time now);
   pcie::Outcome block(const TranslationFault& fault, const pcie::Access& access, std::uint64_t done,
                       Time now);
   pcie::Outcome refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now);

@@ -221,7 +221,7 @@ TEST(OnDemand, TriesAgainWhenThePageIsThereNow) {
   AtsBench b;
   const BusAddr bus{std::uint64_t{1} << 47};
   std::vector<std::pair<BusAddr, Direction>> asked;
-  bool answer = true;
+  std::optional<trace::Reason> answer = trace::Reason{};
   b.port.set_on_demand([&](BusAddr at, Direction direction, Time) {
     asked.emplace_back(at, direction);
     if (answer && asked.size() == 1) {
@@ -236,10 +236,13 @@ TEST(OnDemand, TriesAgainWhenThePageIsThereNow) {
   EXPECT_TRUE(b.access(bus));
   EXPECT_EQ(asked.size(), 1u);
   EXPECT_FALSE(b.access(advance(bus, kPage4K))) << "said yes, but mapped nothing";
-  answer = false;
-  EXPECT_FALSE(b.access(advance(bus, kPage4K)));
+  answer = std::nullopt;
+  EXPECT_EQ(b.access(advance(bus, kPage4K)).reason.id, ReasonId::IommuNotMapped);
   EXPECT_EQ(asked.size(), 3u);
   EXPECT_EQ(b.iommu.faults().total(), 2u);
+  answer = trace::Reason{.id = ReasonId::HoleInRange};
+  EXPECT_EQ(b.access(advance(bus, kPage4K)).reason.id, ReasonId::HoleInRange);
+  EXPECT_EQ(b.iommu.faults().total(), 2u) << "the kernel refused, not the unit";
 }
 
 TEST(Msix, LeavesAsAMemoryWriteAndWaitsWhileMasked) {

@@ -184,4 +184,41 @@ Result<void, BadPage> probe(Range<VirtSpace> range, bool write, ProbeMethod meth
                                          : probe_by_touching(pages, write);
 }
 
+// Page by page where the stretch has a hole.
+std::vector<bool> present_pages(Range<VirtSpace> pages) {
+  std::vector<bool> present;
+  std::array<unsigned char, 1024> states;
+  for (std::uint64_t done = 0; done < pages.length;) {
+    const std::uint64_t at = pages.start.value + done;
+    std::uint64_t count = std::min<std::uint64_t>((pages.length - done) / kPage4K, states.size());
+    if (::mincore(reinterpret_cast<void*>(at), count * kPage4K, states.data()) != 0) {
+      count = 1;
+      if (::mincore(reinterpret_cast<void*>(at), kPage4K, states.data()) != 0) states[0] = 0;
+    }
+    for (std::uint64_t i = 0; i < count; ++i) present.push_back((states[i] & 1) != 0);
+    done += count * kPage4K;
+  }
+  return present;
+}
+
+std::uint64_t smallest_page(Range<VirtSpace> range) {
+  const File file(std::fopen("/proc/self/smaps", "re"));
+  char line[512];
+  std::uint64_t reached = range.start.value, smallest = ~std::uint64_t{0};
+  const std::uint64_t end = range.start.value + range.length;
+  bool inside = false;
+  Mapping mapping;
+  while (file && reached < end && std::fgets(line, sizeof line, file.get()) != nullptr) {
+    std::uint64_t kib = 0;
+    if (inside && std::sscanf(line, "KernelPageSize: %" SCNu64 " kB", &kib) == 1) {
+      smallest = std::min(smallest, kib << 10);
+      reached = mapping.end;
+      inside = false;
+    } else if (parse_mapping(line, mapping)) {
+      inside = mapping.start <= reached && reached < mapping.end;
+    }
+  }
+  return reached >= end ? smallest : 0;
+}
+
 }  // namespace softhca::os

@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/address.h"
 #include "base/range.h"
@@ -38,5 +39,11 @@ ProbeMethod best_probe_method();
 // Faults the pages of `range` in for reading or writing. A range that wraps is a hole.
 Result<void, BadPage> probe(Range<VirtSpace> range, bool write,
                             ProbeMethod method = best_probe_method());
+
+// Which of the 4 KiB pages are in memory now, in order. Faults nothing in. REQUIRES: page aligned.
+std::vector<bool> present_pages(Range<VirtSpace> pages);
+
+// The smallest size of page that a mapping around the range has; 0 if not all of it is mapped.
+std::uint64_t smallest_page(Range<VirtSpace> range);
 
 }  // namespace softhca::os

@@ -123,5 +123,26 @@ TEST_P(PageAccessTest, AgreesWithAModelOfThePages) {
   }
 }
 
+TEST(PresentPages, TellsWhatIsInMemoryWithoutFetchingIt) {
+  TestPages pages(6);
+  *pages.page(1) = std::byte{1};
+  *pages.page(4) = std::byte{1};
+  pages.unmap(2);
+  const Range<VirtSpace> all{{pages.address()}, 6 * kPage4K};
+  const std::vector<bool> expected{false, true, false, false, true, false};
+  EXPECT_EQ(present_pages(all), expected);
+  EXPECT_EQ(present_pages(all), expected) << "asking brings nothing";
+}
+
+TEST(SmallestPage, IsThatOfTheMappingAndNothingForAHole) {
+  TestPages pages(4);
+  EXPECT_EQ(smallest_page({{pages.address() + 5}, 100}), kPage4K);
+  pages.protect_read_only(1);
+  EXPECT_EQ(smallest_page({{pages.address()}, 4 * kPage4K}), kPage4K) << "three mappings";
+  pages.unmap(2);
+  EXPECT_EQ(smallest_page({{pages.address()}, 4 * kPage4K}), 0u);
+  EXPECT_EQ(smallest_page({{pages.address(2)}, 1}), 0u);
+}
+
 }  // namespace
 }  // namespace softhca::os

@@ -92,6 +92,12 @@ class ProgramMemory final : public driver::AddressSpace {
             .length = range.length};
   }
   std::uint32_t program() const override { return pid_.value; }
+  std::unique_ptr<host::PageSource> page_source() override { return host::pages_of(kernel_, pid_); }
+  // Asked for nothing but advice; what is not known to be there is asked for when it is used.
+  std::vector<bool> present(Range<VirtSpace> pages) override {
+    return std::vector<bool>(pages.length / kPage4K);
+  }
+  std::uint64_t smallest_page(Range<VirtSpace>) override { return kPage4K; }
   std::vector<pcie::Span> frames(Range<VirtSpace> pages) override {
     if (is_on_gpu(pages.start)) return {{on_gpu(pages.start), pages.length}};
     return kernel_.frames_of(pid_, pages);

@@ -77,6 +77,8 @@ enum class Counter : std::uint16_t {
   DeviceMemoryReads,
   DeviceMemoryWrites,
   UnreliableDropped,
+  PageRequests,
+  PageRequestsRefused,
   Count_,
 };
 

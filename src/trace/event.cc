@@ -51,6 +51,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {PeerAccess, "peer_access", "endpoint", {"bus", "bytes", "write", "redirected", ""}},
       {ConfigWrite, "config_write", "requester", {"offset", "value", "", "", ""}},
       {DeviceMemory, "device_memory", "key", {"place", "bytes", "write", "", ""}},
+      {PageRequest, "page_request", "", {"bus", "virtual", "bytes", "write", "reason"}},
   }};
 }
 

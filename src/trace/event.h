@@ -62,6 +62,8 @@ enum class EventKind : std::uint16_t {
   ConfigWrite,
   // Accesses to memory on the device, which no bus sees.
   DeviceMemory,
+  // The device asked for a page that is mapped on demand.
+  PageRequest,
   Count_,
 };
 

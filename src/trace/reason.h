@@ -124,6 +124,10 @@ enum class ReasonId : std::uint16_t {
   DeviceMemoryExhausted = 161,
   DeviceMemoryAlignment = 162,
   ZeroBasedMissing = 163,
+  NotHugePages = 164,
+  OnDemandUntranslated = 165,
+  AdviceOnOtherRegion = 166,
+  AdviceOutOfBounds = 167,
 };
 
 // The key table said no, and not what lies behind it.

@@ -1,12 +1,13 @@
 #include "abi/ibverbs/memory.h"
 
+#include <optional>
+#include <span>
+#include <vector>
+
 #include "abi/entry.h"
 
 namespace softhca::abi {
 namespace {
-
-// Rights of operations that are not offered. Programs that find EOPNOTSUPP do without.
-constexpr unsigned kNotOffered = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 
 ibv_mr* register_memory(ibv_pd* pd, const Mr::Request& request) {
   return answer_pointer([&]() -> Outcome<ibv_mr*> {
@@ -39,12 +40,10 @@ Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
                                   WireAddr{request.io_address},
                                   driver::AccessFlags::of_bits(request.access), now);
   });
-  if (!region) {
-    const bool offered = (request.access & kNotOffered) == 0;
-    return region.error().code == EINVAL && !offered ? Errno{EOPNOTSUPP} : region.error();
-  }
+  if (!region) return region.error();
   mr->addr = request.start;
   mr->take(*region);
+  mr->length = request.length;  // also where that says "everything"
   return mr.release();
 }
 
@@ -82,6 +81,41 @@ Outcome<Mr*> Mr::create_null(Pd& domain) {
 void Mr::abandon(driver::Engine& engine, Time now) {
   engine.unbind_windows(key());
   [[maybe_unused]] const auto gone = engine.deregister_memory(key(), now);
+}
+
+namespace {
+
+std::optional<driver::Prefetch> prefetch_of(unsigned advice) {
+  switch (advice) {
+    case IBV_ADVISE_MR_ADVICE_PREFETCH:
+      return driver::Prefetch::ForReading;
+    case IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE:
+      return driver::Prefetch::ForWriting;
+    case IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT:
+      return driver::Prefetch::PresentOnly;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// Without FLUSH a device may do it later. Ours does it at once, and does not tell what went wrong.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
+              std::uint32_t count) noexcept {
+  return answer_errno([&]() -> Outcome<void> {
+    const auto how = prefetch_of(static_cast<unsigned>(advice));
+    if (!how) return Errno{EOPNOTSUPP};
+    if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return Errno{EINVAL};
+    if (list == nullptr || count == 0) return Errno{EINVAL};
+    std::vector<driver::Sge> about;
+    for (const ibv_sge& sge : std::span(list, count))
+      about.push_back({sge.addr, sge.length, sge.lkey});
+    const bool wait = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+    return Context::of(pd->context).command([&](driver::Engine& engine, Time now) {
+      return engine.advise(Pd::of(pd).number(), *how, about, wait, now);
+    });
+  });
 }
 
 VERB("IBVERBS_1.1", ibv_pd*, ibv_alloc_pd, (ibv_context * context)) {
@@ -151,7 +185,6 @@ Outcome<driver::Engine::RegionChange> change_of(const Mr& mr, int flags, ibv_pd*
     change.pd = Pd::of(pd).number();
   }
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
-    if ((static_cast<unsigned>(access) & kNotOffered) != 0) return Errno{EOPNOTSUPP};
     change.access = driver::AccessFlags::of_bits(static_cast<unsigned>(access));
   }
   return change;

@@ -58,5 +58,7 @@ class Mr final : public ibv_mr, public Owned {
 
 // Operations that programs reach through the context.
 ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
+              std::uint32_t count) noexcept;
 
 }  // namespace softhca::abi

@@ -72,6 +72,17 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   return attr;
 }
 
+// Every operation of a service may use on-demand regions.
+ibv_odp_caps odp_caps() {
+  ibv_odp_caps caps{};
+  caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                        IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+  return caps;
+}
+
 constexpr std::uint32_t kPort = 1;
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 
@@ -140,6 +151,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.completion_timestamp_mask = ~std::uint64_t{0};
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
+    attr.odp_caps = odp_caps();
+    attr.xrc_odp_caps = attr.odp_caps.per_transport_caps.rc_odp_caps & ~IBV_ODP_SUPPORT_RECV;
     attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
     attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;

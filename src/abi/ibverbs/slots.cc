@@ -60,6 +60,7 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.advise_mr = advise_mr;
   slots.alloc_dm = alloc_dm;
   slots.free_dm = free_dm;
   slots.reg_dm_mr = reg_dm_mr;
@@ -79,7 +80,6 @@ void fill(verbs_context& slots) {
   slots.destroy_wq = destroy_wq;
   slots.create_rwq_ind_table = create_rwq_ind_table;
   slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
-  refuse(slots.advise_mr);
   refuse(slots.read_counters);
   refuse(slots.attach_counters_point_flow);
   refuse(slots.create_counters);
