@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "base/range.h"
 #include "base/result.h"
 #include "driver/attributes.h"
 #include "driver/completion_queue.h"
@@ -22,6 +23,7 @@
 #include "driver/shared_receive_queue.h"
 #include "nic/caller.h"
 #include "nic/completion_queue.h"
+#include "nic/key_table.h"
 #include "nic/steering.h"
 
 namespace softhca::driver {
@@ -45,7 +47,46 @@ class Engine {
   Result<Region, trace::Reason> register_memory(std::uint32_t pd, VirtAddr start,
                                                 std::uint64_t length, WireAddr io_address,
                                                 AccessFlags access, Time now);
+  // FAILS WITH RegionHasWindows
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
+
+  // Memory on the device: `handle` names it. Zeroed, at a multiple of 2^log_alignment bytes.
+  // FAILS WITH BadLength, AttributeOutOfRange, DeviceMemoryExhausted; ObjectBusy
+  Result<std::uint32_t, trace::Reason> alloc_dm(std::uint64_t bytes, std::uint32_t log_alignment);
+  Result<void, trace::Reason> free_dm(std::uint32_t handle);
+  // FAILS WITH OutOfBounds, DeviceMemoryAlignment
+  Result<void, trace::Reason> copy_to_dm(std::uint32_t handle, std::uint64_t offset,
+                                         ConstBytes from);
+  Result<void, trace::Reason> copy_from_dm(std::uint32_t handle, std::uint64_t offset, Bytes to);
+  static trace::Reason check_dm_copy(std::uint64_t dm_bytes, std::uint64_t offset,
+                                     std::uint64_t bytes);
+  // A region of it, whose addresses begin at zero; an empty one is allowed. FAILS WITH OutOfBounds,
+  // BadAccessFlags, ZeroBasedMissing, KeysExhausted
+  struct DeviceRange {
+    std::uint32_t handle{};
+    std::uint64_t offset{};
+    std::uint64_t bytes{};
+  };
+  Result<Region, trace::Reason> register_dm(std::uint32_t pd, const DeviceRange& range,
+                                            AccessFlags access, Time now);
+  // Changes a region under its key. On failure it is what it was.
+  // FAILS WITH what register_memory says; RegionHasWindows
+  struct RegionChange {
+    std::optional<std::uint32_t> pd;
+    std::optional<Range<VirtSpace>> buffer;  // its I/O address is the buffer's own
+    std::optional<AccessFlags> access;
+  };
+  Result<void, trace::Reason> change_memory(wire::Key key, const RegionChange& change, Time now);
+  // A region of every address without a byte: reads as zeros, forgets what is written. For local
+  // use alone. FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> register_nothing(std::uint32_t pd);
+
+  // Memory windows; a window that is bound is unbound. They are bound by post_send.
+  // FAILS WITH WindowsExhausted
+  Result<wire::Key, trace::Reason> alloc_window(std::uint32_t pd, nic::WindowType type);
+  void dealloc_window(wire::Key window);
+  // All windows of a region: whoever owned them has left them behind.
+  void unbind_windows(wire::Key region);
 
   // The first region ever registered here, as an example for people.
   struct RegionExample {

@@ -34,6 +34,13 @@ struct EngineState {
   std::map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;      // by CQN
   std::map<std::uint32_t, std::unique_ptr<QueuePair>> qps;            // by QPN
   std::map<std::uint32_t, std::unique_ptr<SharedReceiveQueue>> srqs;  // by SRQN
+  struct DeviceAllocation {
+    std::uint64_t at{};  // in the device's memory
+    std::uint64_t bytes{};
+    std::uint32_t program{};
+  };
+  std::map<std::uint32_t, DeviceAllocation> device_memory;  // by handle
+  std::uint32_t next_dm_handle = 1;
   struct Xrcd {
     std::optional<FileIdentity> file;
     std::uint32_t opened{};

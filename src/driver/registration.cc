@@ -15,7 +15,8 @@ using trace::ReasonId;
 namespace {
 
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
-constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8;   // local write; remote write, read, atomic
+// Local write; remote write, read, atomic; windows may be bound.
+constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16;
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
@@ -37,10 +38,20 @@ Registrations::Registrations(const EngineParts& parts, nic::KeyTable& keys)
     : parts_(parts), keys_(keys) {}
 
 Registrations::~Registrations() {
+  keys_.remove_windows();
   for (auto& [key, held] : regions_) {
     keys_.remove({key});
-    undo(held, Time{0});
+    if (!held.is_nothing) undo(held, Time{0});
   }
+}
+
+// C53: remote write or atomic without local write.
+Reason Registrations::check_rights(AccessFlags access, std::uint32_t known) {
+  const std::uint32_t wanted = access.bits & ~kOptionalBits;
+  const bool needs_local_write =
+      access.has(Access::RemoteWrite) || access.has(Access::RemoteAtomic);
+  if ((!needs_local_write || access.has(Access::LocalWrite)) && (wanted & ~known) == 0) return {};
+  return {.id = ReasonId::BadAccessFlags, .object = access.bits};
 }
 
 Reason Registrations::check_request(const Request& request) {
@@ -48,15 +59,11 @@ Reason Registrations::check_request(const Request& request) {
   if (buffer.length == 0 || buffer.wraps() ||
       Range<WireSpace>{request.io_address, buffer.length}.wraps())
     return {.id = ReasonId::BadLength, .address = buffer.start.value, .length = buffer.length};
-  const std::uint32_t wanted = request.access.bits & ~kOptionalBits;
-  const bool needs_local_write =
-      request.access.has(Access::RemoteWrite) || request.access.has(Access::RemoteAtomic);
-  // C53: remote write or atomic without local write.
-  if ((needs_local_write && !request.access.has(Access::LocalWrite)) || (wanted & ~kKnownBits) != 0)
-    return {.id = ReasonId::BadAccessFlags,
-            .object = request.access.bits,
-            .address = buffer.start.value,
-            .length = buffer.length};
+  if (Reason bad = check_rights(request.access, kKnownBits)) {
+    bad.address = buffer.start.value;
+    bad.length = buffer.length;
+    return bad;
+  }
   if (offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
     return {.id = ReasonId::PageOffsetDiffers,
             .address = request.io_address.value,
@@ -80,19 +87,23 @@ void Registrations::undo(Held& held, Time now) {
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
 }
 
-Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+nic::KeyTable::Entry Registrations::entry_of(const Held& held) {
+  const Request& request = held.request;
+  return {.pd = request.pd,
+          .access = request.access.bits & ~kOptionalBits,
+          .start = request.io_address.value,
+          .bytes = request.buffer.length,
+          .bus = advance(held.mapping.first, offset_in(request.buffer.start, kPage4K)),
+          .pages = held.mapping.pages};
+}
+
+Result<Registrations::Held, Reason> Registrations::hold(const Request& request, Region& region,
+                                                        Time now) {
   if (const Reason bad = check_request(request)) return bad;
   if (const Reason bad = parts_.space.probe(request.buffer, request.access.has(Access::LocalWrite)))
     return bad;
-  const Range<VirtSpace> pages = whole_pages(request.buffer);
-  const std::vector<pcie::Span> frames = parts_.space.frames(pages);
-
+  const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
   Held held{.request = request, .pins = {}, .mapping = {}};
-  Region region{.key = {},
-                .start = request.buffer.start,
-                .length = request.buffer.length,
-                .counted_not_pinned = false};
-  const std::uint64_t leaves_before = parts_.dma.leaves();
   Reason bad = pin_all(frames, held, region, now);
   if (!bad) {
     auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
@@ -101,47 +112,145 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
     else
       bad = mapped.error();
   }
-  if (bad) {
-    undo(held, now);
-    return bad;
-  }
-  const BusAddr first_page = held.mapping.first;
-  const std::uint64_t in_page = offset_in(request.buffer.start, kPage4K);
-  const auto key = keys_.insert({.pd = request.pd,
-                                 .access = request.access.bits & ~kOptionalBits,
-                                 .start = request.io_address.value,
-                                 .bytes = request.buffer.length,
-                                 .bus = advance(first_page, in_page),
-                                 .pages = held.mapping.pages});
+  if (!bad) return held;
+  undo(held, now);
+  return bad;
+}
+
+Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+  Region region{.key = {},
+                .start = request.buffer.start,
+                .length = request.buffer.length,
+                .counted_not_pinned = false};
+  const std::uint64_t leaves_before = parts_.dma.leaves();
+  auto held = hold(request, region, now);
+  if (!held) return held.error();
+  const auto key = keys_.insert(entry_of(*held));
   if (!key) {
-    undo(held, now);
+    undo(*held, now);
     return key.error();
   }
   region.key = *key;
   parts_.tracer.count(Counter::RegionsRegistered);
   parts_.tracer.count(Counter::BytesRegistered, request.buffer.length);
   parts_.tracer.emit(EventKind::Register, now, key->value, request.buffer.start.value,
-                     request.buffer.length, request.access.bits, first_page.value, request.pd);
+                     request.buffer.length, request.access.bits, held->mapping.first.value,
+                     request.pd);
   if (!first_)
     first_ = {.start = request.buffer.start,
-              .bus = advance(first_page, in_page),
+              .bus = entry_of(*held).bus,
               .bytes = request.buffer.length,
-              .pages = pages.length / kPage4K,
+              .pages = whole_pages(request.buffer).length / kPage4K,
               .leaves = parts_.dma.leaves() - leaves_before};
-  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
-  regions_.emplace(key->value, std::move(held));
+  std::vector<std::uint64_t>().swap(held->mapping.pages);  // the key table has them
+  regions_.emplace(key->value, std::move(*held));
   return region;
+}
+
+Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
+                                                    const Engine::DeviceRange& range,
+                                                    std::uint64_t at, AccessFlags access,
+                                                    Time now) {
+  if (const Reason bad =
+          check_rights(access, kKnownBits | static_cast<std::uint32_t>(Access::ZeroBased)))
+    return bad;
+  if (!access.has(Access::ZeroBased))
+    return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
+  const std::uint64_t place = at + range.offset;
+  const auto key = keys_.insert({.pd = pd,
+                                 .access = access.bits & ~kOptionalBits,
+                                 .start = 0,
+                                 .bytes = range.bytes,
+                                 .bus = {place},
+                                 .pages = {},
+                                 .is_on_device = true});
+  if (!key) return key.error();
+  parts_.tracer.count(Counter::RegionsRegistered);
+  parts_.tracer.count(Counter::BytesRegistered, range.bytes);
+  parts_.tracer.emit(EventKind::Register, now, key->value, 0, range.bytes, access.bits, place, pd);
+  regions_.emplace(
+      key->value,
+      Held{.request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
+           .pins = {},
+           .mapping = {},
+           .dm = range.handle});
+  return Region{.key = *key, .start = {0}, .length = range.bytes, .counted_not_pinned = false};
+}
+
+bool Registrations::uses_dm(std::uint32_t handle) const {
+  return std::ranges::any_of(regions_,
+                             [&](const auto& entry) { return entry.second.dm == handle; });
+}
+
+// Bytes that stay where they are and keep their rights on the bus are not pinned and mapped anew.
+Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionChange& wanted,
+                                           Time now) {
+  const auto found = regions_.find(key.value);
+  if (found == regions_.end() || found->second.is_nothing || found->second.dm != 0)
+    return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
+  Held& held = found->second;
+  Request request = held.request;
+  if (wanted.pd) request.pd = *wanted.pd;
+  if (wanted.access) request.access = *wanted.access;
+  if (wanted.buffer) {
+    request.buffer = *wanted.buffer;
+    request.io_address = {wanted.buffer->start.value};
+  }
+  const bool stays = !wanted.buffer && request.access.has(Access::LocalWrite) ==
+                                           held.request.access.has(Access::LocalWrite);
+  if (stays) {
+    if (const Reason bad = check_request(request)) return bad;
+    keys_.set_rights(key, request.pd, request.access.bits & ~kOptionalBits);
+    held.request = request;
+    return {};
+  }
+  Region region;
+  auto fresh = hold(request, region, now);
+  if (!fresh) return fresh.error();
+  if (const auto replaced = keys_.replace(key, entry_of(*fresh)); !replaced) {
+    undo(*fresh, now);
+    return replaced.error();
+  }
+  std::vector<std::uint64_t>().swap(fresh->mapping.pages);
+  undo(held, now);
+  parts_.tracer.emit(EventKind::Deregister, now, key.value, held.request.buffer.start.value,
+                     held.request.buffer.length);
+  parts_.tracer.emit(EventKind::Register, now, key.value, request.buffer.start.value,
+                     request.buffer.length, request.access.bits, fresh->mapping.first.value,
+                     request.pd);
+  held = std::move(*fresh);
+  return {};
+}
+
+Result<wire::Key, Reason> Registrations::add_nothing(std::uint32_t pd) {
+  const auto key = keys_.insert({.pd = pd,
+                                 .access = static_cast<std::uint32_t>(Access::LocalWrite),
+                                 .start = 0,
+                                 .bytes = ~std::uint64_t{0},
+                                 .bus = {},
+                                 .pages = {},
+                                 .is_null = true});
+  if (!key) return key.error();
+  Held held;
+  held.request.pd = pd;
+  held.is_nothing = true;
+  regions_.emplace(key->value, std::move(held));
+  return *key;
 }
 
 Result<void, Reason> Registrations::remove(wire::Key key, Time now) {
   const auto found = regions_.find(key.value);
   if (found == regions_.end()) return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   keys_.remove(key);
-  const Range<VirtSpace> buffer = found->second.request.buffer;
-  undo(found->second, now);
+  if (!found->second.is_nothing) {
+    const Range<VirtSpace> buffer = found->second.request.buffer;
+    undo(found->second, now);
+    parts_.tracer.count(Counter::RegionsDeregistered);
+    parts_.tracer.emit(EventKind::Deregister, now, key.value, buffer.start.value, buffer.length);
+  }
   regions_.erase(found);
-  parts_.tracer.count(Counter::RegionsDeregistered);
-  parts_.tracer.emit(EventKind::Deregister, now, key.value, buffer.start.value, buffer.length);
   return {};
 }
 

@@ -36,7 +36,16 @@ class Registrations {
   };
   // FAILS WITH what Engine::register_memory says.
   Result<Region, trace::Reason> add(const Request& request, Time now);
-  // FAILS WITH KeyUnknown
+  // `at` is where the device's memory that `range` names begins. FAILS WITH
+  // BadAccessFlags, ZeroBasedMissing, KeysExhausted. REQUIRES: the range, which may be empty, lies
+  // in it.
+  Result<Region, trace::Reason> add_on_device(std::uint32_t pd, const Engine::DeviceRange& range,
+                                              std::uint64_t at, AccessFlags access, Time now);
+  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
+  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
+  // FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
+  // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
   // A ring of `bytes` zeroed bytes, mapped for device reads and writes.
@@ -45,6 +54,7 @@ class Registrations {
   const std::optional<Engine::RegionExample>& first() const { return first_; }
   std::size_t count() const { return regions_.size(); }
   bool uses_pd(std::uint32_t pd) const;
+  bool uses_dm(std::uint32_t handle) const;
   std::vector<wire::Key> of_pd(std::uint32_t pd) const;
 
  private:
@@ -52,12 +62,18 @@ class Registrations {
     Request request;
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
+    std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
+    bool is_nothing = false;
   };
 
   host::PageOrder page_order() const {
     return parts_.scatter ? host::PageOrder::Permuted : host::PageOrder::InOrder;
   }
+  static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
+  static nic::KeyTable::Entry entry_of(const Held& held);
+  // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.
+  Result<Held, trace::Reason> hold(const Request& request, Region& region, Time now);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, Region& region,
                         Time now);
   void undo(Held& held, Time now);

@@ -74,6 +74,9 @@ enum class Counter : std::uint16_t {
   RawFramesReceived,
   RawFramesDropped,
   CompletionsLost,
+  DeviceMemoryReads,
+  DeviceMemoryWrites,
+  UnreliableDropped,
   Count_,
 };
 

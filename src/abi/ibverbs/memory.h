@@ -36,6 +36,11 @@ class Mr final : public ibv_mr, public Owned {
   };
   // FAILS WITH EFAULT, EINVAL, ENOMEM, EOPNOTSUPP
   static Outcome<Mr*> create(Pd& domain, const Request& request);
+  // Of memory on the device. FAILS WITH EINVAL, ENOMEM
+  static Outcome<Mr*> create_on_device(Pd& domain, const driver::Engine::DeviceRange& range,
+                                       unsigned access);
+  // FAILS WITH ENOMEM
+  static Outcome<Mr*> create_null(Pd& domain);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
@@ -48,6 +53,10 @@ class Mr final : public ibv_mr, public Owned {
     context = domain.context;
     pd = &domain;
   }
+  void take(const driver::Region& region);
 };
+
+// Operations that programs reach through the context.
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
 
 }  // namespace softhca::abi

@@ -62,8 +62,8 @@ driver::CompletionQueue* queue_of(ibv_cq* cq) {
 
 Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
     : xrcd_(home.xrcd),
-      signal_all_(wanted.sq_sig_all != 0),
       table_(table),
+      signal_all_(wanted.sq_sig_all != 0),
       async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
   ibv_qp& qp = known.qp_base;
   qp.context = home.context;
@@ -77,8 +77,8 @@ Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
   pthread_mutex_init(&qp.mutex, nullptr);
   pthread_cond_init(&qp.cond, nullptr);
   fill_builder_slots(*this);
-  if (xrcd_ != nullptr) ++xrcd_->dependants;
   if (table_ != nullptr) ++table_->queue_pairs;
+  if (xrcd_ != nullptr) ++xrcd_->dependants;
 }
 
 Qp::~Qp() {
@@ -145,10 +145,12 @@ Outcome<Qp*> Qp::open(Xrcd& xrcd, std::uint32_t qpn, void* qp_context) {
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
   using transport::QpType;
-  const std::uint64_t offered = pair_->type() == QpType::Ud ? SendBuilder::kDatagramOperations
-                                : pair_->type() == QpType::RawPacket  ? SendBuilder::kRawOperations
-                                : pair_->type() == QpType::XrcReceive ? 0
-                                                                      : SendBuilder::kOperations;
+  const QpType type = pair_->type();
+  const std::uint64_t offered = type == QpType::XrcReceive  ? 0
+                                : type == QpType::Ud        ? SendBuilder::kDatagramOperations
+                                : type == QpType::Uc        ? SendBuilder::kUnreliableOperations
+                                : type == QpType::RawPacket ? SendBuilder::kRawOperations
+                                                            : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};
   builder_ = std::make_unique<SendBuilder>(*pair_, owner());
   return {};

@@ -54,8 +54,8 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
 
   driver::QueuePair* pair_ = nullptr;
   Xrcd* xrcd_;  // XRC targets
-  bool signal_all_;
   RwqIndTable* table_;  // null: it does not spread its frames
+  bool signal_all_;
   std::unique_ptr<SendBuilder> builder_;
   Acknowledgements async_events_;
 };

@@ -1,8 +1,10 @@
 // Every function pointer that a program may call through a context.
 #include "abi/entry.h"
+#include "abi/ibverbs/device_memory.h"
 #include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
+#include "abi/ibverbs/window.h"
 #include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
@@ -40,7 +42,9 @@ void fill(ibv_context_ops& ops) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = post_srq_recv;
-  refuse(ops.alloc_mw, ops.bind_mw, ops.dealloc_mw);
+  ops.alloc_mw = alloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.dealloc_mw = dealloc_mw;
   // What became a symbol before 2007; programs built since do not look here.
   refuse(ops._compat_alloc_pd, ops._compat_dealloc_pd, ops._compat_reg_mr, ops._compat_rereg_mr,
          ops._compat_dereg_mr, ops._compat_create_cq, ops._compat_cq_event, ops._compat_resize_cq,
@@ -56,11 +60,15 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.alloc_dm = alloc_dm;
+  slots.free_dm = free_dm;
+  slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
   slots.open_qp = open_qp;
   slots.create_srq_ex = create_srq_ex;
   slots.get_srq_num = get_srq_num;
+  slots.alloc_null_mr = alloc_null_mr;
   slots.post_srq_ops = post_srq_ops;
   slots.open_xrcd = open_xrcd;
   slots.close_xrcd = close_xrcd;
@@ -71,12 +79,20 @@ void fill(verbs_context& slots) {
   slots.destroy_wq = destroy_wq;
   slots.create_rwq_ind_table = create_rwq_ind_table;
   slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
-  refuse(slots.advise_mr, slots.alloc_null_mr, slots.read_counters,
-         slots.attach_counters_point_flow, slots.create_counters, slots.destroy_counters,
-         slots.reg_dm_mr, slots.alloc_dm, slots.free_dm, slots.modify_flow_action_esp,
-         slots.destroy_flow_action, slots.create_flow_action_esp, slots.modify_qp_rate_limit,
-         slots.alloc_parent_domain, slots.dealloc_td, slots.alloc_td, slots.ABI_placeholder2,
-         slots.ABI_placeholder1);
+  refuse(slots.advise_mr);
+  refuse(slots.read_counters);
+  refuse(slots.attach_counters_point_flow);
+  refuse(slots.create_counters);
+  refuse(slots.destroy_counters);
+  refuse(slots.modify_flow_action_esp);
+  refuse(slots.destroy_flow_action);
+  refuse(slots.create_flow_action_esp);
+  refuse(slots.modify_qp_rate_limit);
+  refuse(slots.alloc_parent_domain);
+  refuse(slots.dealloc_td);
+  refuse(slots.alloc_td);
+  refuse(slots.ABI_placeholder1);
+  refuse(slots.ABI_placeholder2);
 }
 
 }  // namespace
