@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Stock perftest on loopback, over reliable and unreliable connections and with datagrams: every program ends with 0 and prints its
+# Stock perftest on loopback, over reliable, extended and unreliable connections and with datagrams:
+# every program ends with 0 and prints its
 # result line.
 # The numbers are printed, not judged: this is no benchmark.
 # shellcheck source=lib.sh
@@ -9,12 +10,13 @@ need_programs ib_send_bw ss timeout
 
 # one PROGRAM SIZE ITERATIONS [OPTION...]
 one() {
-  local program=$1 size=$2 iterations=$3 result
+  local program=$1 size=$2 iterations=$3 total=$3 result
   local what="$program, $size bytes, $iterations iterations ${*:4}"
   local command=("$softhca" run -- "$program" -F -x 0 -n "$iterations" "${@:4}")
   [[ $program == ib_atomic_* ]] || command+=(-s "$size")  # an atomic has no other size than eight
+  [[ ${*:4} == *"-q 4"* ]] && total=$((4 * iterations))  # of all queue pairs together
   pair "$what" "${command[@]}" || return 0
-  result=$(grep -E "^ *$size +$iterations +[0-9]" "$work/client.out" | tr -s ' \t' ' ' || true)
+  result=$(grep -E "^ *$size +$total +[0-9]" "$work/client.out" | tr -s ' \t' ' ' || true)
   if [ -z "$result" ]; then
     flunk "$what: no result line" "$work/client.out" "$work/client.err"
   else
@@ -40,6 +42,18 @@ for program in ib_atomic_bw ib_atomic_lat; do
   for kind in FETCH_AND_ADD CMP_AND_SWAP; do
     one "$program" 8 "$([ "$full" = 1 ] && echo 1000 || echo 200)" -A "$kind"
   done
+done
+
+# One queue of receives for all, and XRC, which names it in every request.
+for program in ib_send_bw ib_send_lat; do
+  one "$program" 4096 100 --use-srq
+done
+one ib_send_bw 4096 100 --use-srq -q 4
+for program in "${programs[@]}"; do
+  one "$program" 4096 "$([ "$full" = 1 ] && echo 1000 || echo 100)" -c XRC
+done
+for program in ib_atomic_bw ib_atomic_lat; do
+  one "$program" 8 100 -c XRC
 done
 
 # Nothing is sent again here either: as much as its socket holds at once.

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Stock ibv_rc_pingpong with validated contents, on loopback: sizes around page and packet
 # boundaries, the path MTUs, polling and events, scattered and plain memory. And ibv_uc_pingpong, and
-# ibv_ud_pingpong: datagrams, up to what one packet holds.
+# ibv_ud_pingpong: datagrams, up to what one packet holds. ibv_srq_pingpong: sixteen queue pairs take
+# from one queue; ibv_xsrq_pingpong: XRC, each request names the queue of the peer.
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_product
-need_programs ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ss timeout
+need_programs ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_xsrq_pingpong \
+  ss timeout
 
 # one SIZE MTU POLLING SCATTER ITERATIONS
 one() {
@@ -38,6 +40,34 @@ datagrams() {
   export SOFTHCA_SCATTER=$scatter
   pair "$what" "${command[@]}" || return 0
   judge_pingpong "$what" "$iterations"
+}
+
+# shared SIZE POLLING QUEUE-PAIRS ITERATIONS
+shared() {
+  local size=$1 polling=$2 pairs=$3 iterations=$4
+  local what="shared receives, size $size, $polling, $pairs queue pairs, $iterations iterations"
+  local command=("$softhca" run -- ibv_srq_pingpong -g 0 -c -s "$size" -q "$pairs" -n "$iterations")
+  [ "$polling" = poll ] || command+=(-e)
+  export SOFTHCA_SCATTER=1
+  pair "$what" "${command[@]}" || return 0
+  judge_pingpong "$what" "$iterations"
+}
+
+# extended SIZE POLLING ITERATIONS
+extended() {
+  local size=$1 polling=$2 iterations=$3 side
+  local what="XRC, size $size, $polling, $iterations iterations"
+  local command=("$softhca" run -- ibv_xsrq_pingpong -g 0 -c 1 -s "$size" -m 1024 -n "$iterations")
+  [ "$polling" = poll ] || command+=(-e)
+  export SOFTHCA_SCATTER=1
+  pair "$what" "${command[@]}" || return 0
+  for side in server client; do
+    if ! says "$side" '^success'; then
+      flunk "$what: the $side did not succeed" "$work/$side.out" "$work/$side.err"
+      return 0
+    fi
+  done
+  pass "$what"
 }
 
 iterations_of() {
@@ -78,4 +108,9 @@ for size in 1 2048 4096; do
   datagrams "$size" poll 1 "$([ "$full" = 1 ] && echo 1000 || echo 100)"
   datagrams "$size" events 0 "$([ "$full" = 1 ] && echo 1000 || echo 50)"
 done
+rounds=$([ "$full" = 1 ] && echo 1000 || echo 50)
+shared 64 poll 16 "$rounds"
+shared 5000 events 2 "$rounds"
+extended 64 poll "$rounds"
+extended 5000 events "$rounds"
 conclude
