@@ -185,13 +185,17 @@ std::uint64_t cq_bytes(std::uint32_t slots) {
 
 }  // namespace
 
+std::uint64_t Engine::ring_bytes(const CompletionQueueSpec& spec) {
+  return check_entries(spec.entries) ? 0 : ring_pages(cq_bytes(std::bit_ceil(spec.entries)));
+}
+
 Result<CompletionQueue*, Reason> Engine::create_cq(const CompletionQueueSpec& spec, Time now) {
   EngineState& s = *state_;
   if (const Reason bad = check_entries(spec.entries)) return bad;
   if (s.cqs.size() >= nic::kMaxCqs)
     return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxCqs};
   const std::uint32_t slots = std::bit_ceil(spec.entries);
-  auto ring = s.registrations.add_ring(cq_bytes(slots), now);
+  auto ring = s.registrations.add_ring(cq_bytes(slots), now, spec.lent);
   if (!ring) return ring.error();
   const std::uint32_t cqn = s.device.take_cqn();
   using Overrun = nic::CompletionQueue::Overrun;

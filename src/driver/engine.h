@@ -111,7 +111,10 @@ class Engine {
     std::uint32_t entries{};
     EventSink* events{};
     bool loses_overrun{};  // a completion without room is lost, and the queue does not fail
+    Bytes lent{};          // memory of the program for its ring; empty: the driver's own
   };
+  // How many bytes can be lent for its ring; 0 for a queue that cannot be.
+  static std::uint64_t ring_bytes(const CompletionQueueSpec& spec);
   Result<CompletionQueue*, trace::Reason> create_cq(const CompletionQueueSpec& spec, Time now);
   Result<CompletionQueue*, trace::Reason> create_cq(std::uint32_t entries, EventSink* events,
                                                     Time now) {
@@ -141,7 +144,16 @@ class Engine {
     bool is_work_queue{};
     std::vector<QueuePair*> spread_over = {};  // a power of two
     nic::Spreading spreading = {};
+    struct Lent {  // as that of a completion queue
+      Bytes send{};
+      Bytes receive{};
+    } lent = {};
   };
+  struct RingBytes {
+    std::uint64_t send{};
+    std::uint64_t receive{};
+  };
+  static RingBytes ring_bytes(const QueuePairSpec& spec);
   // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
   // SharedQueueOtherDomain, SharedQueueKind, RawNotPermitted
   Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
@@ -162,7 +174,9 @@ class Engine {
     CompletionQueue* cq{};
     SrqCapacity capacity;
     EventSink* events{};
+    Bytes lent = {};  // as that of a completion queue
   };
+  static std::uint64_t ring_bytes(const SrqSpec& spec);
   // FAILS WITH LimitExceeded, AttributeOutOfRange, SharedQueueKind
   Result<SharedReceiveQueue*, trace::Reason> create_srq(const SrqSpec& spec, Time now);
   // FAILS WITH SharedQueueTooSmall, AttributeOutOfRange

@@ -66,17 +66,20 @@ QueueCapacity granted_capacity(const Engine::QueuePairSpec& spec) {
   return c;
 }
 
+std::uint32_t send_stride(transport::QpType type, const QueueCapacity& granted) {
+  return round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) + address_bytes(type) +
+                      std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
+                               granted.inline_bytes),
+                  64);
+}
+
 Result<WorkRing, Reason> send_ring(transport::QpType type, const QueueCapacity& granted,
-                                   Registrations& memory, Time now) {
+                                   Registrations& memory, Time now, Bytes lent) {
   WorkRing ring;
   ring.slots = granted.send_requests;
   ring.segments = granted.send_sges;
-  ring.stride =
-      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) + address_bytes(type) +
-                   std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
-                            granted.inline_bytes),
-               64);
-  auto bytes = memory.add_ring(std::uint64_t{ring.slots} * ring.stride, now);
+  ring.stride = send_stride(type, granted);
+  auto bytes = memory.add_ring(std::uint64_t{ring.slots} * ring.stride, now, lent);
   if (!bytes) return bytes.error();
   ring.memory = std::move(*bytes);
   return ring;
@@ -177,6 +180,15 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
   return {};
 }
 
+Engine::RingBytes Engine::ring_bytes(const QueuePairSpec& spec) {
+  const QueueCapacity granted = granted_capacity(spec);
+  if (check_capacity(granted)) return {};
+  return {
+      .send = ring_pages(std::uint64_t{granted.send_requests} * send_stride(spec.type, granted)),
+      .receive =
+          ring_pages(WorkRing::receive_bytes(granted.receive_requests, granted.receive_sges))};
+}
+
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
   const QueueCapacity granted = granted_capacity(spec);
@@ -185,12 +197,12 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 
   std::unique_ptr<QueuePair> qp(new QueuePair);
   if (granted.send_requests != 0) {
-    auto send = send_ring(spec.type, granted, s.registrations, now);
+    auto send = send_ring(spec.type, granted, s.registrations, now, spec.lent.send);
     if (!send) return send.error();
     qp->send_ = std::move(*send);
   }
-  auto receive =
-      WorkRing::for_receives(granted.receive_requests, granted.receive_sges, s.registrations, now);
+  auto receive = WorkRing::for_receives(granted.receive_requests, granted.receive_sges,
+                                        s.registrations, now, spec.lent.receive);
   if (!receive) return receive.error();
   qp->receive_ = std::move(*receive);
   const auto qpn = s.device.take_qpn();

@@ -23,6 +23,12 @@ Reason check_requests(std::uint32_t requests) {
 
 }  // namespace
 
+std::uint64_t Engine::ring_bytes(const SrqSpec& spec) {
+  if (check_requests(spec.capacity.requests) || spec.capacity.sges > nic::kMaxSges) return 0;
+  return ring_pages(WorkRing::receive_bytes(std::bit_ceil(spec.capacity.requests),
+                                            std::max(1u, spec.capacity.sges)));
+}
+
 Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time now) {
   EngineState& s = *state_;
   if (const Reason bad = check_requests(spec.capacity.requests)) return bad;
@@ -30,8 +36,9 @@ Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time
     return Reason{
         .id = ReasonId::AttributeOutOfRange, .length = spec.capacity.sges, .high = nic::kMaxSges};
   if ((spec.xrcd != 0) != (spec.cq != nullptr)) return Reason{.id = ReasonId::SharedQueueKind};
-  auto ring = WorkRing::for_receives(std::bit_ceil(spec.capacity.requests),
-                                     std::max(1u, spec.capacity.sges), s.registrations, now);
+  auto ring =
+      WorkRing::for_receives(std::bit_ceil(spec.capacity.requests),
+                             std::max(1u, spec.capacity.sges), s.registrations, now, spec.lent);
   if (!ring) return ring.error();
   const auto srqn = s.device.take_srqn();
   if (!srqn) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxSrqs};

@@ -337,20 +337,30 @@ std::vector<wire::Key> Registrations::of_pd(std::uint32_t pd) const {
   return keys;
 }
 
-Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now) {
-  const std::uint64_t length = (bytes + kPage4K - 1) / kPage4K * kPage4K;
-  const Bytes ring = parts_.rings.allocate(length);
+Result<RingMemory, Reason> Registrations::add_ring(std::uint64_t bytes, Time now, Bytes lent) {
+  const std::uint64_t length = ring_pages(bytes);
+  const bool is_lent = !lent.empty();
+  ASSERT(!is_lent || (parts_.ram.is_process() && lent.size() == length));
+  const Bytes ring = is_lent ? lent : parts_.rings.allocate(length);
   if (ring.empty()) return Reason{.id = ReasonId::AddressesExhausted, .length = bytes};
   const pcie::Span frames{parts_.ram.frame_of(ring.data()), length};
   auto mapped = parts_.dma.map({&frames, 1}, kReadWrite, host::PageOrder::InOrder, now);
   if (!mapped) {
-    parts_.rings.release(ring);
+    if (!is_lent) parts_.rings.release(ring);
     return mapped.error();
   }
-  return RingMemory(ring, mapped->first, [parts = parts_, ring, mapping = *mapped] {
-    parts.dma.unmap(mapping, Time{0});
-    parts.rings.release(ring);
-  });
+  if (is_lent) {
+    std::ranges::fill(ring, std::byte{0});
+    parts_.ram.own_also({frames.start, frames.bytes});
+  }
+  return RingMemory(ring, mapped->first,
+                    [parts = parts_, ring, mapping = *mapped, is_lent, frames] {
+                      parts.dma.unmap(mapping, Time{0});
+                      if (is_lent)
+                        parts.ram.disown({frames.start, frames.bytes});
+                      else
+                        parts.rings.release(ring);
+                    });
 }
 
 }  // namespace softhca::driver

@@ -53,8 +53,10 @@ class Registrations {
   // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
-  // A ring of `bytes` zeroed bytes, mapped for device reads and writes.
-  Result<RingMemory, trace::Reason> add_ring(std::uint64_t bytes, Time now);
+  // A ring of `bytes` zeroed bytes, mapped for device reads and writes: in memory that the program
+  // lends, or in the driver's own. REQUIRES: lent are whole pages, as many as ring_pages() says,
+  // for as long as the ring lives.
+  Result<RingMemory, trace::Reason> add_ring(std::uint64_t bytes, Time now, Bytes lent = {});
 
   const std::optional<Engine::RegionExample>& first() const { return first_; }
   std::size_t count() const { return regions_.size(); }

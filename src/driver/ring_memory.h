@@ -10,6 +10,11 @@
 
 namespace softhca::driver {
 
+// What a ring of so many bytes takes: whole pages.
+constexpr std::uint64_t ring_pages(std::uint64_t bytes) {
+  return (bytes + kPage4K - 1) / kPage4K * kPage4K;
+}
+
 class RingMemory {
  public:
   RingMemory() = default;

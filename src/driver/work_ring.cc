@@ -15,15 +15,26 @@ std::uint32_t published(const std::uint32_t& cell) {
       .load(std::memory_order_acquire);
 }
 
+namespace {
+
+std::uint32_t receive_stride(std::uint32_t segments) {
+  return static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) + segments * sizeof(nic::Segment));
+}
+
+}  // namespace
+
+std::uint64_t WorkRing::receive_bytes(std::uint32_t slots, std::uint32_t segments) {
+  return std::uint64_t{slots} * receive_stride(segments);
+}
+
 Result<WorkRing, Reason> WorkRing::for_receives(std::uint32_t slots, std::uint32_t segments,
-                                                Registrations& memory, Time now) {
+                                                Registrations& memory, Time now, Bytes lent) {
   WorkRing ring;
   if (slots == 0) return ring;
   ring.slots = slots;
   ring.segments = segments;
-  ring.stride =
-      static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) + segments * sizeof(nic::Segment));
-  auto bytes = memory.add_ring(std::uint64_t{slots} * ring.stride, now);
+  ring.stride = receive_stride(segments);
+  auto bytes = memory.add_ring(receive_bytes(slots, segments), now, lent);
   if (!bytes) return bytes.error();
   ring.memory = std::move(*bytes);
   return ring;

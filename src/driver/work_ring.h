@@ -24,7 +24,9 @@ struct WorkRing {
   // A ring for receives, without memory if `slots` is 0. FAILS WITH what Registrations::add_ring
   // says
   static Result<WorkRing, trace::Reason> for_receives(std::uint32_t slots, std::uint32_t segments,
-                                                      Registrations& memory, Time now);
+                                                      Registrations& memory, Time now,
+                                                      Bytes lent = {});
+  static std::uint64_t receive_bytes(std::uint32_t slots, std::uint32_t segments);
 
   Bytes slot(std::uint32_t index) const {
     return memory.bytes().subspan(std::size_t{index & (slots - 1)} * stride, stride);

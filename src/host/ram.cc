@@ -141,8 +141,21 @@ Moved Ram::move_in_arena(std::span<const pcie::Span> spans, Buffer buffer) {
 
 bool Ram::is_owned(std::span<const pcie::Span> spans) const {
   return own_.length != 0 && std::ranges::all_of(spans, [&](const pcie::Span& span) {
-           return own_.contains(span.start, span.bytes);
+           return own_.contains(span.start, span.bytes) || (!lent_.empty() && is_lent(span));
          });
+}
+
+bool Ram::is_lent(const pcie::Span& span) const {
+  return std::ranges::any_of(
+      lent_, [&](const Range<PhysSpace>& range) { return range.contains(span.start, span.bytes); });
+}
+
+void Ram::disown(Range<PhysSpace> range) {
+  const auto found = std::ranges::find_if(lent_, [&](const Range<PhysSpace>& one) {
+    return one.start == range.start && one.length == range.length;
+  });
+  ASSERT(found != lent_.end());
+  lent_.erase(found);
 }
 
 template <class Buffer>

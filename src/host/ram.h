@@ -50,6 +50,10 @@ class Ram {
   // ordered as on the bus: the last 8 bytes of a write appear last (release), and a read of 8 bytes
   // sees all that was written before them (acquire). REQUIRES: mapped for as long as this lives.
   void own(Range<PhysSpace> range) { own_ = range; }
+  // The same for memory that the program lends for queues, until disown(). REQUIRES: what
+  // own_also() was given.
+  void own_also(Range<PhysSpace> range) { lent_.push_back(range); }
+  void disown(Range<PhysSpace> range);
 
   // Gathers the spans into `to`, or scatters `from` over the spans. An arena knows no frames beyond
   // its end: FrameGone. REQUIRES: sizes equal the sum of the spans.
@@ -92,6 +96,7 @@ class Ram {
   template <class Buffer>
   Moved move_owned(std::span<const pcie::Span> spans, Buffer buffer);
   bool is_owned(std::span<const pcie::Span> spans) const;
+  bool is_lent(const pcie::Span& span) const;
   template <class Buffer>
   Moved move_guarded(std::span<const pcie::Span> spans, Buffer buffer);
   template <class Buffer>
@@ -109,6 +114,7 @@ class Ram {
   std::vector<Window> windows_;
   const os::GuardedCopy* copy_ = nullptr;  // live only
   Range<PhysSpace> own_;                   // live only; empty: none
+  std::vector<Range<PhysSpace>> lent_;     // live only
   Pins* pins_ = nullptr;                   // live and by frame only
 };
 

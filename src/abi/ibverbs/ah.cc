@@ -10,15 +10,11 @@
 namespace softhca::abi {
 
 Ah::Ah(Pd& domain, const transport::AddressVector& address)
-    : ibv_ah{domain.context, &domain, 0}, address_(address) {
-  ++domain.address_handles;
+    : ibv_ah{domain.context, &domain, 0}, domain_(&domain), address_(address) {
   domain.owner().adopt(*this);
 }
 
-Ah::~Ah() {
-  --domain().address_handles;
-  --Device::of(context->device).address_handles;
-}
+Ah::~Ah() { --Device::of(context->device).address_handles; }
 
 Outcome<Ah*> Ah::create(Pd& domain, const ibv_ah_attr& attributes) {
   const transport::AddressVector address = address_of(attributes);

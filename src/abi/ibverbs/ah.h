@@ -22,6 +22,7 @@ class Ah final : public ibv_ah, public Owned {
  private:
   Ah(Pd& domain, const transport::AddressVector& address);
 
+  PdUse domain_;
   transport::AddressVector address_;
 };
 

@@ -65,6 +65,7 @@ T nothing(ibv_cq_ex*) {
 
 Cq::Cq(Context& owner, const Request& request)
     : ibv_cq_ex{},
+      domain_(request.domain),
       single_threaded_(request.single_threaded),
       tells_time_of_day_(request.tells_time_of_day),
       completion_events_(mutex, cond, comp_events_completed),
@@ -95,11 +96,15 @@ Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
   if (request.channel != nullptr && request.channel->context != &owner.context())
     return Errno{EINVAL};
   std::unique_ptr<Cq> cq(new Cq(owner, request));
-  const auto queue = owner.command([&](driver::Engine& engine, Time now) {
-    return engine.create_cq(
-        {.entries = request.entries, .events = cq.get(), .loses_overrun = request.ignores_overrun},
-        now);
-  });
+  driver::Engine::CompletionQueueSpec spec{
+      .entries = request.entries, .events = cq.get(), .loses_overrun = request.ignores_overrun};
+  auto lent =
+      LentMemory::from(request.domain, driver::Engine::ring_bytes(spec), LentFor::CompletionQueue);
+  if (!lent) return lent.error();
+  cq->memory_ = std::move(*lent);
+  spec.lent = cq->memory_.bytes();
+  const auto queue =
+      owner.command([&](driver::Engine& engine, Time now) { return engine.create_cq(spec, now); });
   if (!queue) return queue.error();
   cq->queue_ = *queue;
   cq->handle = cq->queue_->cqn();
@@ -127,8 +132,9 @@ void Cq::abandon(driver::Engine& engine, Time now) {
 }
 
 // In the child of a fork every ring is empty (os/reserved_memory.h), so asking what this is can
-// wait until nothing was found.
+// wait until nothing was found; but for memory that the program lent.
 Outcome<std::size_t> Cq::poll(std::span<driver::Completion> out) {
+  if (!memory_.bytes().empty() && owner().is_left_behind()) return owner().left_behind();
   if (const std::size_t found = queue_->poll(out); found != 0) return found;
   if (owner().is_left_behind()) return owner().left_behind();
   owner().device().drive();
@@ -239,19 +245,25 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
   return answer_pointer([&]() -> Outcome<ibv_cq_ex*> {
     const std::uint32_t mask = attributes->comp_mask;
     const std::uint32_t flags = (mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) ? attributes->flags : 0;
-    if ((mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0) return Errno{EOPNOTSUPP};
+    constexpr std::uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    if ((mask & ~kKnown) != 0) return Errno{EOPNOTSUPP};
+    ibv_pd* const domain = (mask & IBV_CQ_INIT_ATTR_MASK_PD) ? attributes->parent_domain : nullptr;
+    if ((mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+        (domain == nullptr || domain->context != context || !Pd::of(domain).is_parent()))
+      return Errno{EINVAL};
     if ((flags & ~kCreateFlags) != 0) return Errno{EOPNOTSUPP};
     if ((attributes->wc_flags & ~kMembers) != 0) return Errno{EOPNOTSUPP};
-    const auto cq = Cq::create(
-        Context::of(context),
-        {.entries = attributes->cqe,
-         .cq_context = attributes->cq_context,
-         .channel = attributes->channel,
-         .vector = attributes->comp_vector,
-         .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
-         .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
-         .tells_time_of_day =
-             (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0});
+    const auto cq =
+        Cq::create(Context::of(context),
+                   {.entries = attributes->cqe,
+                    .cq_context = attributes->cq_context,
+                    .channel = attributes->channel,
+                    .vector = attributes->comp_vector,
+                    .single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+                    .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
+                    .tells_time_of_day =
+                        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0,
+                    .domain = domain == nullptr ? nullptr : &Pd::of(domain)});
     if (!cq) return cq.error();
     return *cq;
   });

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "abi/ibverbs/channel.h"
+#include "abi/ibverbs/lent_memory.h"
 #include "driver/completion_queue.h"
 
 namespace softhca::abi {
@@ -21,6 +22,7 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
     bool single_threaded{};
     bool ignores_overrun{};
     bool tells_time_of_day{};
+    Pd* domain{};  // a parent domain, or null
   };
   // FAILS WITH EINVAL, ENOMEM
   static Outcome<Cq*> create(Context& owner, const Request& request);
@@ -62,6 +64,8 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
                    const trace::Reason& reason) override;
 
   driver::CompletionQueue* queue_ = nullptr;
+  PdUse domain_;
+  LentMemory memory_;
   bool single_threaded_;
   bool tells_time_of_day_;
   Acknowledgements completion_events_;

@@ -19,19 +19,6 @@ ibv_mr* register_memory(ibv_pd* pd, const Mr::Request& request) {
 
 }  // namespace
 
-Outcome<Pd*> Pd::create(Context& owner) {
-  std::unique_ptr<Pd> pd(new Pd(owner));
-  const auto number = owner.command([](driver::Engine& engine, Time) { return engine.alloc_pd(); });
-  if (!number) return number.error();
-  pd->handle = *number;
-  owner.adopt(*pd);
-  return pd.release();
-}
-
-void Pd::abandon(driver::Engine& engine, Time) {
-  [[maybe_unused]] const auto gone = engine.dealloc_pd(number());
-}
-
 Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
   std::unique_ptr<Mr> mr(new Mr(domain));
   const VirtAddr address{reinterpret_cast<std::uintptr_t>(request.start)};
@@ -115,27 +102,6 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
     return Context::of(pd->context).command([&](driver::Engine& engine, Time now) {
       return engine.advise(Pd::of(pd).number(), *how, about, wait, now);
     });
-  });
-}
-
-VERB("IBVERBS_1.1", ibv_pd*, ibv_alloc_pd, (ibv_context * context)) {
-  return answer_pointer([&]() -> Outcome<ibv_pd*> {
-    const auto pd = Pd::create(Context::of(context));
-    if (!pd) return pd.error();
-    return *pd;
-  });
-}
-
-VERB("IBVERBS_1.1", int, ibv_dealloc_pd, (ibv_pd * verbs)) {
-  return answer_errno([&]() -> Outcome<void> {
-    Pd& pd = Pd::of(verbs);
-    if (pd.address_handles.load() != 0) return Errno{EBUSY};
-    const auto gone = pd.owner().take_off(
-        [&](driver::Engine& engine, Time) { return engine.dealloc_pd(pd.number()); });
-    if (!gone) return gone;
-    pd.owner().release(pd);
-    delete &pd;
-    return {};
   });
 }
 

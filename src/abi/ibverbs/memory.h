@@ -3,27 +3,84 @@
 // Threads  any
 #pragma once
 #include <atomic>
+#include <memory>
 
 #include "abi/ibverbs/context.h"
 
 namespace softhca::abi {
 
+// A thread domain: objects in it are used by one thread at a time. A hint that nothing depends on.
+class Td final : public ibv_td, public Owned {
+ public:
+  explicit Td(Context& owner) : ibv_td{&owner.context()} { owner.adopt(*this); }
+  static Td& of(ibv_td* verbs) { return static_cast<Td&>(*verbs); }
+  void abandon(driver::Engine&, Time) override {}
+  Context& owner() { return Context::of(context); }
+
+  std::atomic<std::uint32_t> users{0};  // parent domains
+};
+
 class Pd final : public ibv_pd, public Owned {
  public:
   // FAILS WITH ENOMEM
   static Outcome<Pd*> create(Context& owner);
+  // A domain within another one, which it stands for wherever a domain is named, with hints for how
+  // its objects are used and with memory for their queues. FAILS WITH EINVAL, EOPNOTSUPP
+  static Outcome<Pd*> create_parent(Context& owner, const ibv_parent_domain_init_attr& wanted);
   static Pd& of(ibv_pd* verbs) { return static_cast<Pd&>(*verbs); }
+  ~Pd() override;
+
+  // FAILS WITH EBUSY
+  Outcome<void> destroy();
 
   void abandon(driver::Engine& engine, Time now) override;
 
   Context& owner() { return Context::of(context); }
   std::uint32_t number() const { return handle; }
 
-  // Address handles of this domain, which the device does not know of.
-  std::atomic<std::uint32_t> address_handles{0};
+  // Memory for the queues of a parent domain's objects: what its program chose to give.
+  struct Allocator {
+    void* (*alloc)(ibv_pd*, void*, std::size_t, std::size_t, std::uint64_t){};
+    void (*free)(ibv_pd*, void*, void*, std::uint64_t){};
+    void* context{};
+  };
+  bool is_parent() const { return within_ != nullptr; }
+  const Allocator& allocator() const { return allocator_; }  // alloc null: there is none
+
+  // Objects that name this domain; the device knows only of some of them.
+  using Users = std::shared_ptr<std::atomic<std::uint32_t>>;
+  const Users& users() const { return users_; }
 
  private:
   explicit Pd(Context& owner) : ibv_pd{&owner.context(), 0} {}
+
+  Users users_ = std::make_shared<std::atomic<std::uint32_t>>(0);  // outlives this for its objects
+  Pd* within_ = nullptr;                                           // of a parent domain
+  Td* thread_ = nullptr;
+  Allocator allocator_;
+};
+
+// An object's hold on its domain, for as long as it lives.
+class PdUse {
+ public:
+  explicit PdUse(ibv_pd* domain) : users_(domain == nullptr ? nullptr : Pd::of(domain).users()) {
+    if (users_) ++*users_;
+  }
+  ~PdUse() {
+    if (users_) --*users_;
+  }
+  PdUse(const PdUse&) = delete;
+  PdUse& operator=(const PdUse&) = delete;
+  // Goes over to another domain.
+  void move_to(ibv_pd* domain) {
+    const PdUse old(std::move(users_));
+    users_ = Pd::of(domain).users();
+    ++*users_;
+  }
+
+ private:
+  explicit PdUse(Pd::Users users) : users_(std::move(users)) {}
+  Pd::Users users_;
 };
 
 class Mr final : public ibv_mr, public Owned {
@@ -49,15 +106,20 @@ class Mr final : public ibv_mr, public Owned {
   wire::Key key() const { return {lkey}; }
 
  private:
-  explicit Mr(Pd& domain) : ibv_mr{} {
+  explicit Mr(Pd& domain) : ibv_mr{}, domain_(&domain) {
     context = domain.context;
     pd = &domain;
   }
   void take(const driver::Region& region);
+
+  PdUse domain_;
 };
 
 // Operations that programs reach through the context.
 ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept;
+int dealloc_td(ibv_td* td) noexcept;
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept;
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
               std::uint32_t count) noexcept;
 

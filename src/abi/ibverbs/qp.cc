@@ -61,7 +61,8 @@ driver::CompletionQueue* queue_of(ibv_cq* cq) {
 }  // namespace
 
 Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
-    : xrcd_(home.xrcd),
+    : domain_(home.domain),
+      xrcd_(home.xrcd),
       table_(table),
       signal_all_(wanted.sq_sig_all != 0),
       async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
@@ -112,11 +113,26 @@ Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted, const Recei
     for (Wq* wq : spread->table->queues()) spec.spread_over.push_back(&wq->pair());
     spec.spreading = spread->spreading;
   }
+  if (const auto lent = qp->borrow(spec); !lent) return lent.error();
   const auto pair = qp->owner().command(
       [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();
   wanted.cap = as_verbs((*pair)->capacity());
   return qp.release()->adopted(**pair);
+}
+
+// Memory for its queues, where its parent domain has any to give.
+Outcome<void> Qp::borrow(driver::Engine::QueuePairSpec& spec) {
+  Pd* const domain = verbs().pd == nullptr ? nullptr : &Pd::of(verbs().pd);
+  const auto needed = driver::Engine::ring_bytes(spec);
+  auto send = LentMemory::from(domain, needed.send, LentFor::SendQueue);
+  if (!send) return send.error();
+  auto receive = LentMemory::from(domain, needed.receive, LentFor::ReceiveQueue);
+  if (!receive) return receive.error();
+  send_memory_ = std::move(*send);
+  receive_memory_ = std::move(*receive);
+  spec.lent = {send_memory_.bytes(), receive_memory_.bytes()};
+  return {};
 }
 
 Outcome<Qp*> Qp::adopted(driver::QueuePair& pair) {

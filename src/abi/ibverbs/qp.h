@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "abi/ibverbs/cq.h"
+#include "abi/ibverbs/lent_memory.h"
 #include "abi/ibverbs/memory.h"
 #include "abi/ibverbs/send_builder.h"
 #include "abi/ibverbs/srq.h"
@@ -48,12 +49,16 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
  private:
   Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table);
   Outcome<Qp*> adopted(driver::QueuePair& pair);
+  Outcome<void> borrow(driver::Engine::QueuePairSpec& spec);
   void completion_event(driver::CompletionQueue&) override {}
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
                    const trace::Reason& reason) override;
 
   driver::QueuePair* pair_ = nullptr;
-  Xrcd* xrcd_;  // XRC targets
+  PdUse domain_;
+  LentMemory send_memory_;
+  LentMemory receive_memory_;
+  Xrcd* xrcd_;          // XRC targets
   RwqIndTable* table_;  // null: it does not spread its frames
   bool signal_all_;
   std::unique_ptr<SendBuilder> builder_;

@@ -61,6 +61,9 @@ void fill(verbs_context& slots) {
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
   slots.advise_mr = advise_mr;
+  slots.alloc_parent_domain = alloc_parent_domain;
+  slots.alloc_td = alloc_td;
+  slots.dealloc_td = dealloc_td;
   slots.alloc_dm = alloc_dm;
   slots.free_dm = free_dm;
   slots.reg_dm_mr = reg_dm_mr;
@@ -88,9 +91,6 @@ void fill(verbs_context& slots) {
   refuse(slots.destroy_flow_action);
   refuse(slots.create_flow_action_esp);
   refuse(slots.modify_qp_rate_limit);
-  refuse(slots.alloc_parent_domain);
-  refuse(slots.dealloc_td);
-  refuse(slots.alloc_td);
   refuse(slots.ABI_placeholder1);
   refuse(slots.ABI_placeholder2);
 }

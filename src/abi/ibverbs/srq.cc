@@ -6,7 +6,10 @@
 namespace softhca::abi {
 
 Srq::Srq(Pd& domain, const Request& request)
-    : ibv_srq{}, xrcd_(request.xrcd), async_events_(mutex, cond, events_completed) {
+    : ibv_srq{},
+      domain_(&domain),
+      xrcd_(request.xrcd),
+      async_events_(mutex, cond, events_completed) {
   context = domain.context;
   srq_context = request.srq_context;
   pd = &domain;
@@ -27,11 +30,16 @@ Outcome<Srq*> Srq::create(Pd& domain, const Request& request, ibv_srq_attr& size
   if (request.xrcd != nullptr && request.xrcd->context != domain.context) return Errno{EINVAL};
   if (request.cq != nullptr && request.cq->context != domain.context) return Errno{EINVAL};
   std::unique_ptr<Srq> srq(new Srq(domain, request));
-  const driver::Engine::SrqSpec spec{.pd = domain.number(),
-                                     .xrcd = request.xrcd != nullptr ? request.xrcd->number() : 0,
-                                     .cq = request.cq != nullptr ? request.cq->queue() : nullptr,
-                                     .capacity = {.requests = size.max_wr, .sges = size.max_sge},
-                                     .events = srq.get()};
+  driver::Engine::SrqSpec spec{.pd = domain.number(),
+                               .xrcd = request.xrcd != nullptr ? request.xrcd->number() : 0,
+                               .cq = request.cq != nullptr ? request.cq->queue() : nullptr,
+                               .capacity = {.requests = size.max_wr, .sges = size.max_sge},
+                               .events = srq.get()};
+  auto lent =
+      LentMemory::from(&domain, driver::Engine::ring_bytes(spec), LentFor::SharedReceiveQueue);
+  if (!lent) return lent.error();
+  srq->memory_ = std::move(*lent);
+  spec.lent = srq->memory_.bytes();
   const auto queue = domain.owner().command(
       [&](driver::Engine& engine, Time now) { return engine.create_srq(spec, now); });
   if (!queue) return queue.error();

@@ -3,6 +3,7 @@
 // Threads  any
 #pragma once
 #include "abi/ibverbs/cq.h"
+#include "abi/ibverbs/lent_memory.h"
 #include "abi/ibverbs/memory.h"
 #include "abi/ibverbs/xrcd.h"
 
@@ -40,6 +41,8 @@ class Srq final : public ibv_srq, public Owned, private driver::EventSink {
                  const trace::Reason& reason) override;
 
   driver::SharedReceiveQueue* queue_ = nullptr;
+  PdUse domain_;
+  LentMemory memory_;
   Xrcd* xrcd_;
   Acknowledgements async_events_;
 };

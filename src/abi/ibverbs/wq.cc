@@ -41,7 +41,7 @@ std::vector<QpState> way(ibv_wq_state from, ibv_wq_state to) {
 }  // namespace
 
 Wq::Wq(Context& owner, const ibv_wq_init_attr& wanted)
-    : ibv_wq{}, async_events_(mutex, cond, events_completed) {
+    : ibv_wq{}, domain_(wanted.pd), async_events_(mutex, cond, events_completed) {
   context = &owner.context();
   wq_context = wanted.wq_context;
   pd = wanted.pd;
@@ -65,7 +65,7 @@ Outcome<Wq*> Wq::create(Context& owner, const ibv_wq_init_attr& wanted) {
   if (const auto possible = check(owner, wanted); !possible) return possible.error();
   std::unique_ptr<Wq> wq(new Wq(owner, wanted));
   driver::CompletionQueue* const queue = Cq::of(wanted.cq).queue();
-  const driver::Engine::QueuePairSpec spec{
+  driver::Engine::QueuePairSpec spec{
       .pd = Pd::of(wanted.pd).number(),
       .type = transport::QpType::RawPacket,
       .send_cq = queue,
@@ -73,6 +73,11 @@ Outcome<Wq*> Wq::create(Context& owner, const ibv_wq_init_attr& wanted) {
       .capacity = {.receive_requests = wanted.max_wr, .receive_sges = wanted.max_sge},
       .events = wq.get(),
       .is_work_queue = true};
+  auto lent = LentMemory::from(&Pd::of(wanted.pd), driver::Engine::ring_bytes(spec).receive,
+                               LentFor::ReceiveQueue);
+  if (!lent) return lent.error();
+  wq->memory_ = std::move(*lent);
+  spec.lent.receive = wq->memory_.bytes();
   const auto pair =
       owner.command([&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();

@@ -46,6 +46,8 @@ class Wq final : public ibv_wq, public Owned, private driver::EventSink {
                    const trace::Reason& reason) override;
 
   driver::QueuePair* pair_ = nullptr;
+  PdUse domain_;
+  LentMemory memory_;
   Acknowledgements async_events_;
 };
 
