@@ -44,6 +44,7 @@ constexpr Row kErrnos[] = {
     {NoGrh, EINVAL},
     {GidFamilyDiffers, EINVAL},
     {DestinationGidZero, EINVAL},
+    {StateDiffers, EINVAL},
     {RawNotPermitted, EPERM},
     {FlowNotRaw, EINVAL},
     {ObjectBusy, EBUSY},

@@ -75,6 +75,9 @@ Outcome<transport::QpAttributes> attributes_of(const ibv_qp_attr& verbs, int mas
 
   transport::QpAttributes attributes;
   if ((mask & IBV_QP_STATE) != 0) attributes.state = static_cast<QpState>(state);
+  if ((mask & IBV_QP_CUR_STATE) != 0)
+    attributes.believed = static_cast<QpState>(number_of(verbs.cur_qp_state));
+  attributes.notify_drained = verbs.en_sqd_async_notify != 0;
   attributes.access_flags = verbs.qp_access_flags;
   attributes.pkey_index = verbs.pkey_index;
   attributes.port = verbs.port_num;
@@ -97,6 +100,7 @@ Outcome<transport::QpAttributes> attributes_of(const ibv_qp_attr& verbs, int mas
 ibv_qp_attr as_verbs(const transport::QpAttributes& attributes) {
   ibv_qp_attr verbs{};
   verbs.qp_state = verbs.cur_qp_state = static_cast<ibv_qp_state>(attributes.state);
+  verbs.sq_draining = attributes.draining ? 1 : 0;
   verbs.path_mtu = mtu_number(attributes.path_mtu_bytes);
   verbs.path_mig_state = static_cast<ibv_mig_state>(attributes.path_mig_state);
   verbs.qkey = attributes.qkey;

@@ -78,6 +78,10 @@ AsyncEventType event_type(nic::EqeKind kind) {
       return AsyncEventType::SrqError;
     case nic::EqeKind::SrqLimit:
       return AsyncEventType::SrqLimitReached;
+    case nic::EqeKind::Established:
+      return AsyncEventType::CommunicationEstablished;
+    case nic::EqeKind::SqDrained:
+      return AsyncEventType::SqDrained;
     case nic::EqeKind::QpFatal:
       break;
   }

@@ -109,8 +109,13 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
   const QpState to = mask.has(QpAttribute::State) ? wanted.state : from;
   if (const Reason bad = transport::check_transition(qp.type(), from, to, mask)) return refuse(bad);
   if (const Reason bad = check_ranges(wanted, mask)) return refuse(bad);
+  if (mask.has(QpAttribute::CurrentState) && wanted.believed != from)
+    return refuse({.id = ReasonId::StateDiffers,
+                   .object = static_cast<std::uint32_t>(wanted.believed) << 8 |
+                             static_cast<std::uint32_t>(from)});
   QpAttributes next = qp.attributes_;
   merge(next, wanted, mask);
+  next.notify_drained = mask.has(QpAttribute::EnableSqdNotify) && wanted.notify_drained;
 
   wire::Datagram path;
   if (mask.has(QpAttribute::AddressVector)) {

@@ -267,6 +267,7 @@ Result<void, Reason> Engine::close_qp(QueuePair& qp, EventSink* events, Time now
 transport::QpAttributes Engine::query_qp(const QueuePair& qp) const {
   transport::QpAttributes out = qp.attributes_;
   out.state = state_->device.qp_state(qp.qpn());
+  out.draining = state_->device.is_draining(qp.qpn());
   return out;
 }
 

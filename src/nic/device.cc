@@ -99,6 +99,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       qp.to_reset();
       slot->failure_told = false;
       slot->end_told = false;
+      slot->established_told = false;
       slot->requester_seen = {};
       slot->responder_seen = {};
       break;
@@ -117,6 +118,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       break;
     default:
       qp.update(attributes);
+      if (to == QpState::Sqd) qp.adjust(attributes, path);
       qp.set_state(to);
   }
   QpRecord& record = tables_.qps[qpn.value - first_qpn_];
@@ -135,6 +137,12 @@ QpState Device::qp_state(wire::Qpn qpn) const {
   const Slot* slot = find(qpn);
   ASSERT(slot != nullptr);
   return slot->qp->state();
+}
+
+bool Device::is_draining(wire::Qpn qpn) const {
+  const Slot* slot = find(qpn);
+  ASSERT(slot != nullptr);
+  return slot->qp->is_draining();
 }
 
 void Device::stop(const trace::Reason& why, Time now) {
@@ -214,6 +222,8 @@ void Device::after_work(Slot& slot, Time now) {
   }
   if (qp.state() == QpState::Error && qp.shares_receives()) tell_end(slot, now);
   if (srqs_.has_news()) tell_of_shared_queues(now);
+  if (qp.take_drained())
+    raise_event(EqeKind::SqDrained, qp.context().qpn.value, ReasonId::None, now);
   count_transport(slot);
   timers_at_ = earlier(timers_at_, qp.next_deadline());
   activate(slot);

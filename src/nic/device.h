@@ -77,6 +77,7 @@ class Device {
   void modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes, transport::QpState to,
                  const wire::Datagram& path, Time now);
   transport::QpState qp_state(wire::Qpn qpn) const;
+  bool is_draining(wire::Qpn qpn) const;
   // Everything to ERR: the device stops.
   void stop(const trace::Reason& why, Time now);
 
@@ -109,9 +110,10 @@ class Device {
 
   struct Slot {
     std::unique_ptr<QueuePair> qp;
-    bool active{};        // in active_
-    bool failure_told{};  // its first cause was reported
-    bool end_told{};      // that it takes no more shared receives
+    bool active{};            // in active_
+    bool established_told{};  // that the first message came
+    bool failure_told{};      // its first cause was reported
+    bool end_told{};          // that it takes no more shared receives
     transport::RequesterCounts requester_seen{};
     transport::ResponderCounts responder_seen{};
   };

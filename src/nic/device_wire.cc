@@ -64,6 +64,10 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
       drop(bth.dest_qpn, packet.headers, Counter::UnreliableDropped, now);
     }
     after_work(slot, now);
+    if (qp.state() == QpState::Rtr && !slot.established_told) {
+      slot.established_told = true;
+      raise_event(EqeKind::Established, bth.dest_qpn.value, trace::ReasonId::None, now);
+    }
   }
   qp.end_run();
 }

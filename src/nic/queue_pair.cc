@@ -124,18 +124,44 @@ void QueuePair::update(const transport::QpAttributes& a) {
   if (unreliable_) unreliable_->set_rights((a.access_flags & 2) != 0);
   if (!responder_) return;
   responder_->set_min_rnr_timer(a.min_rnr_timer);
+  responder_->set_max_reads(a.max_dest_reads);
   responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0,
                          (a.access_flags & 8) != 0);
 }
 
 void QueuePair::set_state(QpState state) {
   state_ = state;
+  if (requester_) requester_->hold(state == QpState::Sqd);
+  if (unreliable_) unreliable_->hold(state == QpState::Sqd);
   if (state != QpState::Rts) return;
   if (datagrams_) datagrams_->resume();
   if (unreliable_) unreliable_->resume();
 }
 
+void QueuePair::adjust(const transport::QpAttributes& a, const wire::Datagram& path) {
+  if (!path.destination.is_zero()) path_ = path;
+  if (requester_)
+    requester_->set_patience({.timeout = transport::ack_timeout(a.timeout),
+                              .retry_count = a.retry_count,
+                              .rnr_retry = a.rnr_retry,
+                              .max_reads = a.max_reads});
+  notify_drained_ |= a.notify_drained;
+}
+
+bool QueuePair::is_draining() const {
+  if (state_ != QpState::Sqd) return false;
+  if (requester_) return !requester_->is_drained();
+  return unreliable_ && !unreliable_->is_drained();
+}
+
+bool QueuePair::take_drained() {
+  if (!notify_drained_ || state_ != QpState::Sqd || is_draining()) return false;
+  notify_drained_ = false;
+  return true;
+}
+
 void QueuePair::to_reset() {
+  notify_drained_ = false;
   requester_.reset();
   responder_.reset();
   datagrams_.reset();
@@ -235,7 +261,8 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) 
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
-  if (state_ != QpState::Rts || (!requester_ && !datagrams_ && !unreliable_)) return std::nullopt;
+  const bool sends = state_ == QpState::Rts || (state_ == QpState::Sqd && !datagrams_);
+  if (!sends || (!requester_ && !datagrams_ && !unreliable_)) return std::nullopt;
   now_ = now;
   const auto emission = requester_    ? requester_->poll_packet(now)
                         : unreliable_ ? unreliable_->poll_packet()

@@ -65,6 +65,8 @@ class QueuePair final : public transport::MemoryPort {
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
   void to_rts(const transport::QpAttributes& attributes);
   void update(const transport::QpAttributes& attributes);  // what may change while connected
+  // In SQD, what else may change: the path, if one is given, and how long it waits.
+  void adjust(const transport::QpAttributes& attributes, const wire::Datagram& path);
   void to_reset();
   void set_state(transport::QpState state);
   // Fails what is outstanding; later work is flushed.
@@ -111,6 +113,10 @@ class QueuePair final : public transport::MemoryPort {
   const trace::Reason& last_reason() const { return last_reason_; }
 
   transport::QpState state() const { return state_; }
+  // In SQD: whether requests that had begun are still under way.
+  bool is_draining() const;
+  // Once, when none is any more and the program wanted to know.
+  bool take_drained();
   const QpContext& context() const { return context_; }
   // Its receives are not, or not only, its own.
   bool shares_receives() const { return context_.srqn != 0 || context_.xrcd != 0; }
@@ -202,6 +208,7 @@ class QueuePair final : public transport::MemoryPort {
   SharedReceiveQueues& shared_;
   trace::Tracer& tracer_;
   transport::QpState state_ = transport::QpState::Reset;
+  bool notify_drained_ = false;
   wire::Datagram path_;
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on

@@ -119,6 +119,8 @@ enum class EqeKind : std::uint32_t {
   QpLastWqe = 6,
   SrqError = 7,
   SrqLimit = 8,
+  Established = 9,
+  SqDrained = 10,
 };
 
 struct Eqe {

@@ -84,6 +84,7 @@ enum class ReasonId : std::uint16_t {
   CqOverrun = 109,
   LimitExceeded = 110,
   DestinationGidZero = 111,
+  StateDiffers = 182,
   RawNotPermitted = 180,
   FlowNotRaw = 181,
   // Device and port.

@@ -165,6 +165,9 @@ struct QpAttributes {
   std::uint8_t min_rnr_timer{};   // 0..31, coded; 0 is the longest
   wire::Qpn dest_qpn;
   std::uint8_t path_mig_state{};
+  QpState believed = QpState::Reset;  // CurrentState: what the program takes its state for
+  bool notify_drained{};              // EnableSqdNotify
+  bool draining{};                    // only queried: in SQD, and requests are still under way
 };
 
 // C9-141: 4.096 us times 2^code. never for code 0.

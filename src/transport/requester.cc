@@ -71,6 +71,13 @@ bool Requester::is_read_allowed() const {
   return reads_outstanding() < std::max<std::uint32_t>(1, max_reads_);
 }
 
+void Requester::set_patience(const Patience& patience) {
+  timeout_ = patience.timeout;
+  retry_count_ = retries_left_ = patience.retry_count;
+  rnr_retry_ = rnr_retries_left_ = patience.rnr_retry;
+  max_reads_ = patience.max_reads;
+}
+
 bool Requester::may_send(Time now) const {
   return !failed_ && next_ < end_ && next_ - oldest_ < kWindowPackets && now >= rnr_until_;
 }
@@ -99,10 +106,11 @@ bool Requester::execute_locals() {
 
 std::optional<Emission> Requester::poll_packet(Time now) {
   check_invariants();
-  if (locals_ != 0 && !execute_locals()) return std::nullopt;
+  if (locals_ != 0 && !holding_ && !execute_locals()) return std::nullopt;
   if (!may_send(now)) return std::nullopt;
   const Operation* op = operation_at(next_);
   ASSERT(op != nullptr);
+  if (holding_ && op->first >= highest_sent_) return std::nullopt;
   if (op->work.status != Status::Success) return std::nullopt;  // refused: fails in its turn
   // C9-105: a fenced request starts when the READs and atomics before it are complete.
   if (op->work.fence && next_ == op->first && std::ranges::any_of(work_, [&](const Operation& o) {

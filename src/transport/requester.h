@@ -61,6 +61,18 @@ class Requester {
   // `memory` outlives this object.
   Requester(const Settings& settings, MemoryPort& memory);
 
+  // What may change in SQD.
+  struct Patience {
+    Duration timeout;
+    std::uint8_t retry_count{};
+    std::uint8_t rnr_retry{};
+    std::uint8_t max_reads{};
+  };
+  void set_patience(const Patience& patience);
+  // IBTA 10.3.1.5 (SQD): requests that have begun go on, none begins.
+  void hold(bool on) { holding_ = on; }
+  bool is_drained() const { return oldest_ >= highest_sent_; }
+
   // How many work requests it is ready to take. Posting more is allowed but of no use.
   bool wants_work() const { return work_.size() < kWorkAhead; }
   void post(const SendWork& work);
@@ -156,6 +168,7 @@ class Requester {
   Time rnr_until_ = Time{0};           // no packet before; Time{0}: not waiting
   bool went_back_ = false;             // an implied NAK was acted upon; cleared by progress
   bool failed_ = false;
+  bool holding_ = false;      // SQD
   std::uint32_t locals_ = 0;  // in work_, and not executed yet
   RequesterCounts counts_;
 };

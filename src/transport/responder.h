@@ -86,6 +86,7 @@ class Responder {
   bool has_replies() const { return !replies_.empty(); }
 
   // Attributes that may change while connected.
+  void set_max_reads(std::uint8_t count) { settings_.max_reads = count; }  // CASES C25
   void set_min_rnr_timer(std::uint8_t code) { settings_.min_rnr_timer = code; }
   void set_rights(bool may_read, bool may_write, bool may_atomic) {
     settings_.may_read = may_read;

@@ -51,6 +51,7 @@ bool UnreliableConnection::execute_locals() {
 
 std::optional<Emission> UnreliableConnection::poll_packet() {
   settle();
+  if (holding_ && packets_sent_ == 0) return std::nullopt;
   if (failed_ || !execute_locals() || work_.empty()) return std::nullopt;
   const SendWork work = work_.front();
   if (work.status != Status::Success) {

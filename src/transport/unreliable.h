@@ -39,6 +39,10 @@ class UnreliableConnection {
   // The sending half begins with this PSN.
   void start(wire::Psn psn) { psn_ = psn; }
 
+  // SQD: a message that has begun goes on, none begins.
+  void hold(bool on) { holding_ = on; }
+  bool is_drained() const { return packets_sent_ == 0; }
+
   bool wants_work() const { return work_.size() < kWorkAhead; }
   void post(const SendWork& work);
   // The payload is to be read at once: a request whose last packet this is, is done with the next
@@ -97,6 +101,7 @@ class UnreliableConnection {
   std::optional<SendWork> leaving_;  // whose last packet was polled last
   std::deque<SendCompletion> sent_;
   bool failed_ = false;
+  bool holding_ = false;  // SQD
 
   wire::Psn expected_;
   std::optional<Message> message_;

@@ -10,23 +10,6 @@
 namespace conformance {
 namespace {
 
-// An event that is there, or will be within ten seconds; nothing after that.
-std::optional<ibv_async_event> next_event(ibv_context* context) {
-  const int flags = ::fcntl(context->async_fd, F_GETFL);
-  ::fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  std::optional<ibv_async_event> found;
-  ibv_async_event event{};
-  while (!found && std::chrono::steady_clock::now() < deadline) {
-    if (ibv_get_async_event(context, &event) == 0)
-      found = event;
-    else
-      std::this_thread::yield();
-  }
-  ::fcntl(context->async_fd, F_SETFL, flags);
-  return found;
-}
-
 bool has_event(ibv_comp_channel* channel) {
   const int flags = ::fcntl(channel->fd, F_GETFL);
   ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK);

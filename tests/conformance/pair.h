@@ -1,7 +1,12 @@
 // Two endpoints of one process, connected, and the calls that these tests repeat.
 #pragma once
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "../abi/endpoint.h"
@@ -77,6 +82,23 @@ inline std::vector<ibv_wc> drain(Endpoint& end) {
   std::vector<ibv_wc> all;
   for (ibv_wc wc{}; ibv_poll_cq(end.cq, 1, &wc) == 1;) all.push_back(wc);
   return all;
+}
+
+// An event that is there, or will be within ten seconds; nothing after that.
+inline std::optional<ibv_async_event> next_event(ibv_context* context) {
+  const int flags = ::fcntl(context->async_fd, F_GETFL);
+  ::fcntl(context->async_fd, F_SETFL, flags | O_NONBLOCK);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::optional<ibv_async_event> found;
+  ibv_async_event event{};
+  while (!found && std::chrono::steady_clock::now() < deadline) {
+    if (ibv_get_async_event(context, &event) == 0)
+      found = event;
+    else
+      std::this_thread::yield();
+  }
+  ::fcntl(context->async_fd, F_SETFL, flags);
+  return found;
 }
 
 }  // namespace conformance

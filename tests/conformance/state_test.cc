@@ -252,11 +252,11 @@ TEST(StateSqd, HoldsBackWhatIsPosted) {
   attr.qp_state = IBV_QPS_SQD;
   attr.en_sqd_async_notify = 1;
   ASSERT_EQ(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-  ibv_async_event event{};
-  ASSERT_EQ(ibv_get_async_event(a.context, &event), 0);
-  EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
-  EXPECT_EQ(event.element.qp, a.qp);
-  ibv_ack_async_event(&event);
+  auto event = next_event(a.context);
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->event_type, IBV_EVENT_SQ_DRAINED);
+  EXPECT_EQ(event->element.qp, a.qp);
+  ibv_ack_async_event(&*event);
   ibv_qp_init_attr initial{};
   ASSERT_EQ(ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &initial), 0);
   EXPECT_EQ(attr.qp_state, IBV_QPS_SQD);
