@@ -71,6 +71,8 @@ static_assert(sizeof(ibv_wc) == 48 && sizeof(ibv_send_wr) == 128 && sizeof(ibv_r
 static_assert(sizeof(ibv_device_attr) == 232 && sizeof(ibv_device_attr_ex) == 400);
 static_assert(sizeof(ibv_qp_attr) == 144 && sizeof(ibv_qp_init_attr) == 64);
 static_assert(sizeof(ibv_qp_init_attr_ex) == 136 && sizeof(ibv_cq_init_attr_ex) == 56);
+static_assert(sizeof(ibv_srq) == 128 && sizeof(ibv_xrcd) == 8 && sizeof(ibv_srq_init_attr) == 24);
+static_assert(sizeof(ibv_srq_init_attr_ex) == 64 && sizeof(ibv_qp_open_attr) == 32);
 static_assert(sizeof(ibv_gid_entry) == 32 && sizeof(ibv_mr) == 48 && sizeof(ibv_pd) == 16);
 
 }  // namespace softhca::abi

@@ -112,6 +112,7 @@ struct SendRequest {
   std::uint32_t immediate{};  // host order of the 32 bits on the wire
   std::uint64_t remote_address{};
   wire::Key rkey;               // or the key to invalidate
+  std::uint32_t xrc_srqn{};     // XRC: the peer's shared receive queue
   std::uint64_t swap_or_add{};  // atomics; numbers of this host, as memory holds them
   std::uint64_t compare{};
   DatagramTarget target{};  // datagrams
@@ -165,6 +166,9 @@ enum class AsyncEventType : std::uint8_t {
   DeviceFatal = 8,
   PortActive = 9,
   PortError = 10,
+  SrqError = 14,
+  SrqLimitReached = 15,
+  LastWqeReached = 16,
 };
 
 struct QueueCapacity {
@@ -177,6 +181,7 @@ struct QueueCapacity {
 
 class CompletionQueue;
 class QueuePair;
+class SharedReceiveQueue;
 
 // Who hears of events. Called with the device owned: it must return at once and not call back.
 class EventSink {
@@ -186,6 +191,8 @@ class EventSink {
   // `qp` or `cq` is the object concerned; both null for device and port events.
   virtual void async_event(AsyncEventType type, QueuePair* qp, CompletionQueue* cq,
                            const trace::Reason& reason) = 0;
+  // About a shared receive queue.
+  virtual void srq_event(AsyncEventType, SharedReceiveQueue&, const trace::Reason&) {}
 };
 
 }  // namespace softhca::driver

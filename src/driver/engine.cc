@@ -57,25 +57,60 @@ void EngineState::read_events() {
     const auto eqe =
         load_le<nic::Eqe>(event_ring.bytes(), events_read % kEventSlots * sizeof(nic::Eqe));
     if (eqe.lap != static_cast<std::uint32_t>(1 + events_read / kEventSlots)) return;
-    const auto reason = Reason{.id = static_cast<ReasonId>(eqe.reason), .object = eqe.object};
-    const auto kind = static_cast<nic::EqeKind>(eqe.kind);
-    if (kind == nic::EqeKind::Completion || kind == nic::EqeKind::CqError) {
+    deliver(eqe);
+  }
+}
+
+namespace {
+
+AsyncEventType event_type(nic::EqeKind kind) {
+  switch (kind) {
+    case nic::EqeKind::Completion:  // is no such event
+    case nic::EqeKind::CqError:
+      return AsyncEventType::CqError;
+    case nic::EqeKind::QpRequestError:
+      return AsyncEventType::QpRequestError;
+    case nic::EqeKind::QpAccessError:
+      return AsyncEventType::QpAccessError;
+    case nic::EqeKind::QpLastWqe:
+      return AsyncEventType::LastWqeReached;
+    case nic::EqeKind::SrqError:
+      return AsyncEventType::SrqError;
+    case nic::EqeKind::SrqLimit:
+      return AsyncEventType::SrqLimitReached;
+    case nic::EqeKind::QpFatal:
+      break;
+  }
+  return AsyncEventType::QpFatal;
+}
+
+}  // namespace
+
+void EngineState::deliver(const nic::Eqe& eqe) {
+  const auto reason = Reason{.id = static_cast<ReasonId>(eqe.reason), .object = eqe.object};
+  const auto kind = static_cast<nic::EqeKind>(eqe.kind);
+  switch (kind) {
+    case nic::EqeKind::Completion:
+    case nic::EqeKind::CqError: {
       const auto cq = cqs.find(eqe.object);
-      if (cq == cqs.end() || cq->second->events() == nullptr) continue;
-      if (kind == nic::EqeKind::Completion)
-        cq->second->events()->completion_event(*cq->second);
-      else
-        cq->second->events()->async_event(AsyncEventType::CqError, nullptr, cq->second.get(),
-                                          reason);
-      continue;
+      if (cq == cqs.end() || cq->second->events() == nullptr) return;
+      EventSink& sink = *cq->second->events();
+      if (kind == nic::EqeKind::Completion) return sink.completion_event(*cq->second);
+      return sink.async_event(event_type(kind), nullptr, cq->second.get(), reason);
     }
-    const auto qp = qps.find(eqe.object);
-    if (qp == qps.end() || qp->second->events() == nullptr) continue;
-    const AsyncEventType type = kind == nic::EqeKind::QpAccessError ? AsyncEventType::QpAccessError
-                                : kind == nic::EqeKind::QpRequestError
-                                    ? AsyncEventType::QpRequestError
-                                    : AsyncEventType::QpFatal;
-    qp->second->events()->async_event(type, qp->second.get(), nullptr, reason);
+    case nic::EqeKind::SrqError:
+    case nic::EqeKind::SrqLimit: {
+      const auto srq = srqs.find(eqe.object);
+      if (srq != srqs.end() && srq->second->events() != nullptr)
+        srq->second->events()->srq_event(event_type(kind), *srq->second, reason);
+      return;
+    }
+    default: {
+      const auto qp = qps.find(eqe.object);
+      if (qp == qps.end()) return;
+      for (EventSink* const sink : qp->second->holders())
+        if (sink != nullptr) sink->async_event(event_type(kind), qp->second.get(), nullptr, reason);
+    }
   }
 }
 
@@ -90,7 +125,8 @@ Result<void, Reason> Engine::dealloc_pd(std::uint32_t pd) {
   EngineState& s = *state_;
   const bool busy =
       s.registrations.uses_pd(pd) || !s.device.keys().windows_of(pd).empty() ||
-      std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; });
+      std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; }) ||
+      std::ranges::any_of(s.srqs, [&](const auto& entry) { return entry.second->pd() == pd; });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = pd};
   if (s.pds_in_use.erase(pd) != 0) s.pds.give_back(pd);
   return {};
@@ -171,9 +207,13 @@ Result<CompletionQueue*, Reason> Engine::create_cq(const CompletionQueueSpec& sp
 Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
   (void)now;
   EngineState& s = *state_;
-  const bool busy = std::ranges::any_of(s.qps, [&](const auto& entry) {
-    return &entry.second->send_cq() == &cq || &entry.second->receive_cq() == &cq;
-  });
+  const bool busy =
+      std::ranges::any_of(s.qps,
+                          [&](const auto& entry) {
+                            return entry.second->send_cq() == &cq ||
+                                   entry.second->receive_cq() == &cq;
+                          }) ||
+      std::ranges::any_of(s.srqs, [&](const auto& entry) { return entry.second->cq() == &cq; });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = cq.cqn()};
   s.device.destroy_cq(cq.cqn());
   s.cq_programs.erase(cq.cqn());
@@ -215,18 +255,35 @@ void Engine::release_program(std::uint32_t program, Time now) {
     return numbers;
   };
   const std::vector<std::uint32_t> its_pds = numbers_of(s.pds_in_use);
+  std::vector<std::uint32_t> its_xrcds;
+  for (const auto& [number, xrcd] : s.xrcds)
+    if (xrcd.program == program) its_xrcds.push_back(number);
+  const auto is_its = [&](const auto& object) {
+    return std::ranges::binary_search(its_pds, object->pd()) ||
+           std::ranges::binary_search(its_xrcds, object->xrcd());
+  };
   std::vector<QueuePair*> its_qps;
   for (const auto& [qpn, qp] : s.qps)
-    if (std::ranges::binary_search(its_pds, qp->pd())) its_qps.push_back(qp.get());
+    if (is_its(qp)) its_qps.push_back(qp.get());
   for (QueuePair* qp : its_qps) {
     s.device.steering().remove_all(qp->qpn());
     undone(destroy_qp(*qp, now));
   }
+  std::vector<SharedReceiveQueue*> its_srqs;
+  for (const auto& [srqn, srq] : s.srqs)
+    if (is_its(srq)) its_srqs.push_back(srq.get());
+  for (SharedReceiveQueue* srq : its_srqs) undone(destroy_srq(*srq, now));
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key window : s.device.keys().windows_of(pd)) dealloc_window(window);
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
+  std::vector<std::uint32_t> its_memory;
+  for (const auto& [handle, dm] : s.device_memory)
+    if (dm.program == program) its_memory.push_back(handle);
+  for (const std::uint32_t handle : its_memory) undone(free_dm(handle));
   for (const std::uint32_t cqn : numbers_of(s.cq_programs)) undone(destroy_cq(*s.cqs.at(cqn), now));
+  for (const std::uint32_t xrcd : its_xrcds)
+    for (std::uint32_t left = s.xrcds.at(xrcd).opened; left != 0; --left) undone(close_xrcd(xrcd));
   for (const std::uint32_t pd : its_pds) undone(dealloc_pd(pd));
 }
 

@@ -20,6 +20,7 @@
 #include "driver/attributes.h"
 #include "driver/completion_queue.h"
 #include "driver/queue_pair.h"
+#include "driver/shared_receive_queue.h"
 #include "nic/caller.h"
 #include "nic/completion_queue.h"
 #include "nic/key_table.h"
@@ -29,6 +30,7 @@ namespace softhca::driver {
 
 struct EngineParts;  // driver/engine_parts.h: RAM, pins, IOMMU, bus, cable, tables
 struct EngineState;
+struct FileIdentity;  // driver/engine_parts.h
 
 class Engine {
  public:
@@ -66,6 +68,25 @@ class Engine {
   void dealloc_window(wire::Key window);
   // All windows of a region: whoever owned them has left them behind.
   void unbind_windows(wire::Key region);
+  // Memory on the device: `handle` names it. Zeroed, at a multiple of 2^log_alignment bytes.
+  // FAILS WITH BadLength, AttributeOutOfRange, DeviceMemoryExhausted; ObjectBusy
+  Result<std::uint32_t, trace::Reason> alloc_dm(std::uint64_t bytes, std::uint32_t log_alignment);
+  Result<void, trace::Reason> free_dm(std::uint32_t handle);
+  // FAILS WITH OutOfBounds, DeviceMemoryAlignment
+  Result<void, trace::Reason> copy_to_dm(std::uint32_t handle, std::uint64_t offset,
+                                         ConstBytes from);
+  Result<void, trace::Reason> copy_from_dm(std::uint32_t handle, std::uint64_t offset, Bytes to);
+  static trace::Reason check_dm_copy(std::uint64_t dm_bytes, std::uint64_t offset,
+                                     std::uint64_t bytes);
+  // A region of it, whose addresses begin at zero; an empty one is allowed. FAILS WITH OutOfBounds,
+  // BadAccessFlags, ZeroBasedMissing, KeysExhausted
+  struct DeviceRange {
+    std::uint32_t handle{};
+    std::uint64_t offset{};
+    std::uint64_t bytes{};
+  };
+  Result<Region, trace::Reason> register_dm(std::uint32_t pd, const DeviceRange& range,
+                                            AccessFlags access, Time now);
 
   // The first region ever registered here, as an example for people.
   struct RegionExample {
@@ -102,6 +123,8 @@ class Engine {
     transport::QpType type = transport::QpType::Rc;
     CompletionQueue* send_cq{};
     CompletionQueue* receive_cq{};
+    SharedReceiveQueue* srq{};  // null: receives of its own
+    std::uint32_t xrcd{};       // XRC targets, which have neither domain nor completion queues
     QueueCapacity capacity;
     bool signal_all{};
     EventSink* events{};
@@ -112,13 +135,44 @@ class Engine {
     nic::Spreading spreading = {};
   };
   // FAILS WITH LimitExceeded, OpcodeNotSupported (service), InlineTooLong, TooManySges,
-  // RawNotPermitted
+  // SharedQueueOtherDomain, SharedQueueKind, RawNotPermitted
   Result<QueuePair*, trace::Reason> create_qp(const QueuePairSpec& spec, Time now);
   Result<void, trace::Reason> modify_qp(QueuePair& qp, const transport::QpAttributes& attributes,
                                         transport::QpAttributeMask mask, Time now);
   transport::QpAttributes query_qp(const QueuePair& qp) const;
   // FAILS WITH ObjectBusy (it has flow rules)
   Result<void, trace::Reason> destroy_qp(QueuePair& qp, Time now);
+  // The XRC target `qpn` of the domain, for one more holder; null if there is none.
+  QueuePair* open_qp(std::uint32_t xrcd, wire::Qpn qpn, EventSink* events);
+  // One holder gives it up; with the last one it is destroyed.
+  Result<void, trace::Reason> close_qp(QueuePair& qp, EventSink* events, Time now);
+
+  // Shared receive queues; with an XRC domain and a completion queue, or with neither.
+  struct SrqSpec {
+    std::uint32_t pd{};
+    std::uint32_t xrcd{};
+    CompletionQueue* cq{};
+    SrqCapacity capacity;
+    EventSink* events{};
+  };
+  // FAILS WITH LimitExceeded, AttributeOutOfRange, SharedQueueKind
+  Result<SharedReceiveQueue*, trace::Reason> create_srq(const SrqSpec& spec, Time now);
+  // FAILS WITH SharedQueueTooSmall, AttributeOutOfRange
+  Result<void, trace::Reason> resize_srq(SharedReceiveQueue& srq, std::uint32_t requests, Time now);
+  // Tells once when fewer than `limit` are waiting; 0: never. FAILS WITH SharedQueueTooSmall
+  Result<void, trace::Reason> arm_srq(SharedReceiveQueue& srq, std::uint32_t limit, Time now);
+  // FAILS WITH ObjectBusy: queue pairs were created with it
+  Result<void, trace::Reason> destroy_srq(SharedReceiveQueue& srq, Time now);
+
+  // XRC domains: the one of a file, or a new one. Each opening is closed once.
+  struct XrcdOpening {
+    bool create{};
+    bool exclusive{};
+  };
+  // FAILS WITH LimitExceeded, XrcDomainExists, XrcDomainMissing, XrcDomainElsewhere
+  Result<std::uint32_t, trace::Reason> open_xrcd(const std::optional<FileIdentity>& file,
+                                                 XrcdOpening how);
+  Result<void, trace::Reason> close_xrcd(std::uint32_t xrcd);  // FAILS WITH ObjectBusy
 
   // Flow rules: which frames come to a raw packet queue pair.
   // FAILS WITH FlowNotRaw, LimitExceeded
@@ -136,9 +190,12 @@ class Engine {
                                         Time now);
   Result<void, trace::Reason> post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
                                            Time now);
+  Result<void, trace::Reason> post_receive(SharedReceiveQueue& srq, const ReceiveRequest& request,
+                                           bool more, Time now);
   // Rings the doorbells of what was posted with `more`.
   void ring_send_doorbell(QueuePair& qp, Time now);
   void ring_receive_doorbell(QueuePair& qp, Time now);
+  void ring_receive_doorbell(SharedReceiveQueue& srq, Time now);
 
   // A program is gone: destroys what it made and left behind, as a kernel does when it closes a
   // dead program's device. Queue pairs first, so that nothing of it answers any more; then regions,
@@ -168,6 +225,7 @@ class Engine {
   void set_reason_listener(ReasonListener listener);
 
  private:
+  trace::Reason check_spec(const QueuePairSpec& spec) const;
   trace::Reason open_addresses(const QueuePair& qp) const;
   Result<std::size_t, trace::Reason> store_address(const QueuePair& qp, const DatagramTarget& to,
                                                    Bytes slot) const;

@@ -137,8 +137,8 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
   }
   s.device.modify_qp(qp.qpn(), next, to, path, now);
   if (to == QpState::Reset) {
-    qp.send_cq().forget(qp.qpn());
-    qp.receive_cq().forget(qp.qpn());
+    for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
+      if (cq != nullptr) cq->forget(qp.qpn());
   }
   qp.attributes_ = next;
   return {};

@@ -15,6 +15,13 @@
 
 namespace softhca::driver {
 
+// A file, whatever its name: device and inode.
+struct FileIdentity {
+  std::uint64_t device{};
+  std::uint64_t inode{};
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
+};
+
 struct EngineParts {
   host::Ram& ram;
   host::Pins& pins;
@@ -28,10 +35,15 @@ struct EngineParts {
   nic::Tables tables;
   std::uint32_t first_qpn{};
   std::uint64_t seed{};
+  bool strict{};   // refuses what would not be as on hardware
   bool scatter{};  // map 4 KiB leaves in permuted order
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
+  // XRC domains of files: makes `file` this process's; false if another process has one of it.
+  // Empty where there are no others.
+  std::function<bool(const FileIdentity& file)> claim_file = {};
+  std::function<void(const FileIdentity& file)> give_back_file = {};
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
 };

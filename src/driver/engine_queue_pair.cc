@@ -50,6 +50,38 @@ constexpr std::uint32_t address_bytes(transport::QpType type) {
   return type == transport::QpType::Ud ? sizeof(nic::AddressSegment) : 0;
 }
 
+// What a queue pair has no queue for is 0, whatever was asked for.
+QueueCapacity granted_capacity(const Engine::QueuePairSpec& spec) {
+  QueueCapacity c = spec.capacity;
+  if (spec.type == transport::QpType::XrcReceive || !spec.spread_over.empty()) return {};
+  c.send_sges = std::max(1u, c.send_sges);
+  c.receive_sges = std::max(1u, c.receive_sges);
+  // An excess is refused as it was asked for.
+  if (c.send_requests <= nic::kMaxQueueEntries)
+    c.send_requests = std::bit_ceil(std::max(1u, c.send_requests));
+  if (c.receive_requests <= nic::kMaxQueueEntries)
+    c.receive_requests = std::bit_ceil(std::max(1u, c.receive_requests));
+  if (spec.srq != nullptr || spec.type == transport::QpType::XrcSend)
+    c.receive_requests = c.receive_sges = 0;
+  return c;
+}
+
+Result<WorkRing, Reason> send_ring(transport::QpType type, const QueueCapacity& granted,
+                                   Registrations& memory, Time now) {
+  WorkRing ring;
+  ring.slots = granted.send_requests;
+  ring.segments = granted.send_sges;
+  ring.stride =
+      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) + address_bytes(type) +
+                   std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
+                            granted.inline_bytes),
+               64);
+  auto bytes = memory.add_ring(std::uint64_t{ring.slots} * ring.stride, now);
+  if (!bytes) return bytes.error();
+  ring.memory = std::move(*bytes);
+  return ring;
+}
+
 // What the request would be as a whole.
 std::uint64_t total_bytes(std::span<const Sge> sges) {
   std::uint64_t sum = 0;
@@ -64,17 +96,6 @@ std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
       bit(signal_all || request.flags.has(SendFlag::Signaled), nic::WqeFlag::Signaled) |
       bit(request.flags.has(SendFlag::Solicited), nic::WqeFlag::Solicited) |
       bit(request.flags.has(SendFlag::Inline), nic::WqeFlag::Inline));
-}
-
-std::uint32_t done_of(const std::uint32_t& cell) {
-  return std::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(cell))
-      .load(std::memory_order_acquire);
-}
-
-bool is_service_offered(transport::QpType type) {
-  using transport::QpType;
-  return type == QpType::Rc || type == QpType::Uc || type == QpType::Ud ||
-         type == QpType::RawPacket;
 }
 
 constexpr std::uint32_t kBindFlags = 1 | 2 | 4 | 8 | 32;  // local write says nothing of a window
@@ -128,38 +149,50 @@ Reason check_send(const QueuePair& qp, const SendRequest& request, std::uint64_t
 
 }  // namespace
 
-QpState QueuePair::state() const { return static_cast<QpState>(done_of(record_->state)); }
+QpState QueuePair::state() const { return static_cast<QpState>(published(record_->state)); }
+
+// Whether its kind and what it shares fit each other.
+Reason Engine::check_spec(const QueuePairSpec& spec) const {
+  using transport::QpType;
+  switch (spec.type) {
+    case QpType::Rc:
+    case QpType::Uc:
+    case QpType::Ud:
+      break;
+    case QpType::RawPacket:
+      if (!spec.is_work_queue && !state_->parts.may_use_raw_packets())
+        return {.id = ReasonId::RawNotPermitted};
+      break;
+    case QpType::XrcSend:
+    case QpType::XrcReceive:
+      if (spec.srq != nullptr) return {.id = ReasonId::SharedQueueKind};
+      break;
+    default:
+      return {.id = ReasonId::OpcodeNotSupported, .object = static_cast<std::uint32_t>(spec.type)};
+  }
+  if (spec.srq == nullptr) return {};
+  if (spec.srq->xrcd() != 0) return {.id = ReasonId::SharedQueueKind, .object = spec.srq->srqn()};
+  if (spec.srq->pd() != spec.pd)
+    return {.id = ReasonId::SharedQueueOtherDomain, .object = spec.srq->srqn()};
+  return {};
+}
 
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (!is_service_offered(spec.type))
-    return Reason{.id = ReasonId::OpcodeNotSupported,
-                  .object = static_cast<std::uint32_t>(spec.type)};
-  if (spec.type == transport::QpType::RawPacket && !spec.is_work_queue &&
-      !s.parts.may_use_raw_packets())
-    return Reason{.id = ReasonId::RawNotPermitted};
-  if (const Reason bad = check_capacity(spec.capacity)) return bad;
-  QueueCapacity granted = spec.capacity;
-  granted.send_requests = std::bit_ceil(std::max(1u, granted.send_requests));
-  granted.receive_requests = std::bit_ceil(std::max(1u, granted.receive_requests));
-  granted.send_sges = std::max(1u, granted.send_sges);
-  granted.receive_sges = std::max(1u, granted.receive_sges);
+  const QueueCapacity granted = granted_capacity(spec);
+  if (const Reason bad = check_spec(spec)) return bad;
+  if (const Reason bad = check_capacity(granted)) return bad;
 
   std::unique_ptr<QueuePair> qp(new QueuePair);
-  qp->send_.slots = granted.send_requests;
-  qp->send_.stride =
-      round_up(static_cast<std::uint32_t>(sizeof(nic::SendWqe)) + address_bytes(spec.type) +
-                   std::max(granted.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)),
-                            granted.inline_bytes),
-               64);
-  qp->receive_.slots = granted.receive_requests;
-  qp->receive_.stride = static_cast<std::uint32_t>(sizeof(nic::ReceiveWqe) +
-                                                   granted.receive_sges * sizeof(nic::Segment));
-  for (QueuePair::Ring* ring : {&qp->send_, &qp->receive_}) {
-    auto memory = s.registrations.add_ring(std::uint64_t{ring->slots} * ring->stride, now);
-    if (!memory) return memory.error();
-    ring->memory = std::move(*memory);
+  if (granted.send_requests != 0) {
+    auto send = send_ring(spec.type, granted, s.registrations, now);
+    if (!send) return send.error();
+    qp->send_ = std::move(*send);
   }
+  auto receive =
+      WorkRing::for_receives(granted.receive_requests, granted.receive_sges, s.registrations, now);
+  if (!receive) return receive.error();
+  qp->receive_ = std::move(*receive);
   const auto qpn = s.device.take_qpn();
   if (!qpn) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxQps};
   qp->qpn_ = *qpn;
@@ -168,22 +201,24 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
   qp->capacity_ = granted;
   qp->send_cq_ = spec.send_cq;
   qp->receive_cq_ = spec.receive_cq;
+  qp->srq_ = spec.srq;
+  qp->xrcd_ = spec.xrcd;
   qp->signal_all_ = spec.signal_all;
-  qp->events_ = spec.events;
+  qp->holders_.push_back(spec.events);
   qp->record_ = &s.parts.tables.qps[qpn->value - s.parts.first_qpn];
-  s.device.create_qp(
-      {.qpn = *qpn,
-       .pd = spec.pd,
-       .type = spec.type,
-       .send_cqn = spec.send_cq->cqn(),
-       .receive_cqn = spec.receive_cq->cqn(),
-       .send = {qp->send_.memory.bus(), qp->send_.slots, qp->send_.stride, granted.send_sges},
-       .receive = {qp->receive_.memory.bus(), qp->receive_.slots, qp->receive_.stride,
-                   granted.receive_sges},
-       .max_inline = granted.inline_bytes,
-       .max_frame_bytes = s.port.interface_mtu + kFrameOverhead,
-       .spread_over = qpns_of(spec.spread_over),
-       .spreading = spec.spreading});
+  s.device.create_qp({.qpn = *qpn,
+                      .pd = spec.pd,
+                      .type = spec.type,
+                      .srqn = spec.srq != nullptr ? spec.srq->srqn() : 0,
+                      .xrcd = spec.xrcd,
+                      .send_cqn = spec.send_cq != nullptr ? spec.send_cq->cqn() : 0,
+                      .receive_cqn = spec.receive_cq != nullptr ? spec.receive_cq->cqn() : 0,
+                      .send = qp->send_.place(),
+                      .receive = qp->receive_.place(),
+                      .max_inline = granted.inline_bytes,
+                      .max_frame_bytes = s.port.interface_mtu + kFrameOverhead,
+                      .spread_over = qpns_of(spec.spread_over),
+                      .spreading = spec.spreading});
   QueuePair* raw = qp.get();
   s.qps.emplace(qpn->value, std::move(qp));
   return raw;
@@ -196,9 +231,24 @@ Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
     return Reason{.id = ReasonId::ObjectBusy, .object = qpn.value};
   s.device.destroy_qp(qpn, now);
   s.device.give_back_qpn(qpn);
-  qp.send_cq().forget(qpn);
-  qp.receive_cq().forget(qpn);
+  for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
+    if (cq != nullptr) cq->forget(qpn);
   s.qps.erase(qpn.value);
+  return {};
+}
+
+QueuePair* Engine::open_qp(std::uint32_t xrcd, wire::Qpn qpn, EventSink* events) {
+  const auto found = state_->qps.find(qpn.value);
+  if (found == state_->qps.end() || xrcd == 0 || found->second->xrcd() != xrcd) return nullptr;
+  found->second->holders_.push_back(events);
+  return found->second.get();
+}
+
+Result<void, Reason> Engine::close_qp(QueuePair& qp, EventSink* events, Time now) {
+  if (qp.holders_.size() <= 1) return destroy_qp(qp, now);
+  const auto one = std::ranges::find(qp.holders_, events);
+  ASSERT(one != qp.holders_.end());
+  qp.holders_.erase(one);
   return {};
 }
 
@@ -226,8 +276,8 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   const std::uint64_t bytes = total_bytes(request.sges);
   if (const Reason bad = check_send(qp, request, bytes)) return bad;
   const bool is_inline = request.flags.has(SendFlag::Inline);
-  QueuePair::Ring& ring = qp.send_;
-  if (ring.posted - done_of(qp.record_->send_done) >= ring.slots)
+  WorkRing& ring = qp.send_;
+  if (ring.posted - published(qp.record_->send_done) >= ring.slots)
     return Reason{.id = ReasonId::QueueFull, .object = qp.qpn().value, .high = ring.slots};
 
   nic::SendWqe wqe;
@@ -235,6 +285,7 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   wqe.remote_address = request.remote_address;
   wqe.rkey = request.rkey.value;
   wqe.immediate = request.immediate;
+  if (qp.type_ == transport::QpType::XrcSend) wqe.xrc_srqn = request.xrc_srqn;
   wqe.swap_or_add = request.swap_or_add;
   wqe.compare = request.compare;
   if (request.opcode == WorkOpcode::BindWindow) describe(request.bind, wqe);
@@ -297,41 +348,26 @@ Result<std::size_t, Reason> Engine::store_address(const QueuePair& qp, const Dat
 
 Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
                                           Time now) {
-  const auto refuse = [&](ReasonId id, std::uint64_t length = 0, std::uint64_t limit = 0) {
-    return Reason{.id = id, .object = qp.qpn().value, .length = length, .high = limit};
-  };
-  if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
-  if (request.sges.size() > qp.capacity_.receive_sges)
-    return refuse(ReasonId::TooManySges, request.sges.size(), qp.capacity_.receive_sges);
-  QueuePair::Ring& ring = qp.receive_;
-  if (ring.posted - done_of(qp.record_->receive_done) >= ring.slots)
-    return refuse(ReasonId::QueueFull, 0, ring.slots);
-  const Bytes slot = ring.slot(ring.posted);
-  std::size_t at = sizeof(nic::ReceiveWqe);
-  for (const Sge& s : request.sges) {
-    store_le(slot, at, nic::Segment{s.address, s.length, s.lkey});
-    at += sizeof(nic::Segment);
-  }
-  store_le(
-      slot, 0,
-      nic::ReceiveWqe{request.wr_id, ring.posted, static_cast<std::uint32_t>(request.sges.size())});
-  ++ring.posted;
-  if (!more) ring_receive_doorbell(qp, now);
-  return {};
+  if (qp.state() == QpState::Reset)
+    return Reason{.id = ReasonId::QpNotReady, .object = qp.qpn().value};
+  if (qp.receive_.slots == 0)
+    return Reason{.id = ReasonId::ReceivesAreShared, .object = qp.qpn().value};
+  const auto posted =
+      qp.receive_.post_receive(request, published(qp.record_->receive_done), qp.qpn().value);
+  if (posted && !more) ring_receive_doorbell(qp, now);
+  return posted;
 }
 
 void Engine::ring_send_doorbell(QueuePair& qp, Time now) {
-  if (qp.send_.rung == qp.send_.posted) return;
-  qp.send_.rung = qp.send_.posted;
-  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Send, qp.qpn().value),
-                            qp.send_.posted, now);
+  if (qp.send_.take_doorbell())
+    state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Send, qp.qpn().value),
+                              qp.send_.posted, now);
 }
 
 void Engine::ring_receive_doorbell(QueuePair& qp, Time now) {
-  if (qp.receive_.rung == qp.receive_.posted) return;
-  qp.receive_.rung = qp.receive_.posted;
-  state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Receive, qp.qpn().value),
-                            qp.receive_.posted, now);
+  if (qp.receive_.take_doorbell())
+    state_->device.mmio_write(nic::doorbell_offset(nic::Doorbell::Receive, qp.qpn().value),
+                              qp.receive_.posted, now);
 }
 
 }  // namespace softhca::driver

@@ -29,10 +29,25 @@ struct EngineState {
   std::vector<Time> interrupts;  // that arrive later (simulated costs)
   FreeList pds;
   // In the order of their numbers, so that what is undone for all is undone in one order.
-  std::map<std::uint32_t, std::uint32_t> pds_in_use;              // whose each is
-  std::map<std::uint32_t, std::uint32_t> cq_programs;             // likewise, by CQN
-  std::map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;  // by CQN
-  std::map<std::uint32_t, std::unique_ptr<QueuePair>> qps;        // by QPN
+  std::map<std::uint32_t, std::uint32_t> pds_in_use;                  // whose each is
+  std::map<std::uint32_t, std::uint32_t> cq_programs;                 // likewise, by CQN
+  std::map<std::uint32_t, std::unique_ptr<CompletionQueue>> cqs;      // by CQN
+  std::map<std::uint32_t, std::unique_ptr<QueuePair>> qps;            // by QPN
+  std::map<std::uint32_t, std::unique_ptr<SharedReceiveQueue>> srqs;  // by SRQN
+  struct DeviceAllocation {
+    std::uint64_t at{};  // in the device's memory
+    std::uint64_t bytes{};
+    std::uint32_t program{};
+  };
+  std::map<std::uint32_t, DeviceAllocation> device_memory;  // by handle
+  std::uint32_t next_dm_handle = 1;
+  struct Xrcd {
+    std::optional<FileIdentity> file;
+    std::uint32_t opened{};
+    std::uint32_t program{};  // whose it is
+  };
+  FreeList xrcd_numbers{1, nic::kMaxXrcds};
+  std::map<std::uint32_t, Xrcd> xrcds;  // by number
   PortAttributes port;
   std::vector<GidEntry> gids;
   std::vector<EventSink*> sinks;
@@ -41,6 +56,7 @@ struct EngineState {
 
   void on_interrupt(Time arrives_at, Time now);
   void read_events();
+  void deliver(const nic::Eqe& eqe);
   void tell(std::string_view what, const trace::Reason& reason) const {
     if (listener) listener(what, reason);
   }

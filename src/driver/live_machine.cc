@@ -118,6 +118,7 @@ void LiveMachine::leave_behind() {
   udp_->abandon();
   block_.mailbox().close();
   if (pcap_) pcap_->abandon();
+  for (auto& [file, name] : claimed_) name.release();
   kernel_pins_.abandon();
   copy_.abandon();
   memory_.abandon();
@@ -161,9 +162,12 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
                   .seed = seed,
+                  .strict = settings_.strict,
                   .scatter = settings_.scatter,
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
+                  .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
+                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
@@ -196,6 +200,16 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
   }
   listening_ = true;
   return udp_->source_port_for(source, qpn);
+}
+
+// A name that one process holds at a time, gone with it.
+bool LiveMachine::claim_file(const FileIdentity& file) {
+  auto name =
+      os::HostName::take("softhca/1/xrcd/" + std::to_string(description_.interface_index) + "/" +
+                         std::to_string(file.device) + "/" + std::to_string(file.inode));
+  if (!name) return false;
+  claimed_.emplace(file, std::move(*name));
+  return true;
 }
 
 std::string LiveMachine::ledger_line() {

@@ -4,6 +4,7 @@
 //
 // Threads  called with the device owned (LiveDevice)
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "link/udp_link.h"
 #include "os/clock.h"
 #include "os/guarded_copy.h"
+#include "os/host_name.h"
 #include "os/kernel_pin.h"
 #include "os/shared_memory.h"
 
@@ -57,6 +59,7 @@ class LiveMachine {
   LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
               os::GuardedCopy copy, local::QpnBlock block);
   void tell_line(const std::string& line);
+  bool claim_file(const FileIdentity& file);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
   void fill_header();
@@ -84,6 +87,7 @@ class LiveMachine {
   host::RootPort port_;
   host::DmaDomain dma_;
   local::QpnBlock block_;
+  std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
   std::unique_ptr<Engine> engine_;

@@ -3,9 +3,11 @@
 // Threads  called with the device owned
 #pragma once
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "driver/attributes.h"
-#include "driver/ring_memory.h"
+#include "driver/work_ring.h"
 #include "nic/records.h"
 
 namespace softhca::driver {
@@ -17,26 +19,17 @@ class QueuePair {
   transport::QpType type() const { return type_; }
   transport::QpState state() const;                            // as the device has it now
   const QueueCapacity& capacity() const { return capacity_; }  // what was granted
-  CompletionQueue& send_cq() const { return *send_cq_; }
-  CompletionQueue& receive_cq() const { return *receive_cq_; }
+  CompletionQueue* send_cq() const { return send_cq_; }        // null: it does not send
+  CompletionQueue* receive_cq() const { return receive_cq_; }  // null: none, or those of XRC queues
+  SharedReceiveQueue* srq() const { return srq_; }             // null: it has receives of its own
+  std::uint32_t xrcd() const { return xrcd_; }                 // XRC targets; 0: none
   bool signal_all() const { return signal_all_; }
-  EventSink* events() const { return events_; }
+  // Who holds it: an XRC target may be open several times. Null: nobody who hears of events.
+  std::span<EventSink* const> holders() const { return holders_; }
 
  private:
   friend class Engine;
 
-  // One of the two rings, from the program's end.
-  struct Ring {
-    RingMemory memory;
-    std::uint32_t slots{};   // a power of two
-    std::uint32_t stride{};  // bytes of a slot
-    std::uint32_t posted{};  // requests ever posted, modulo 2^32
-    std::uint32_t rung{};    // of these, how many the device was told of
-
-    Bytes slot(std::uint32_t index) const {
-      return memory.bytes().subspan(std::size_t{index & (slots - 1)} * stride, stride);
-    }
-  };
   QueuePair() = default;
 
   wire::Qpn qpn_;
@@ -45,10 +38,12 @@ class QueuePair {
   QueueCapacity capacity_;
   CompletionQueue* send_cq_{};
   CompletionQueue* receive_cq_{};
+  SharedReceiveQueue* srq_{};
+  std::uint32_t xrcd_{};
   bool signal_all_{};
-  EventSink* events_{};  // null: nobody
-  Ring send_;
-  Ring receive_;
+  std::vector<EventSink*> holders_;
+  WorkRing send_;
+  WorkRing receive_;
   const nic::QpRecord* record_{};       // what the device publishes of it
   transport::QpAttributes attributes_;  // as set
 };

@@ -45,20 +45,25 @@ Registrations::~Registrations() {
   }
 }
 
+// C53: remote write or atomic without local write.
+Reason Registrations::check_rights(AccessFlags access, std::uint32_t known) {
+  const std::uint32_t wanted = access.bits & ~kOptionalBits;
+  const bool needs_local_write =
+      access.has(Access::RemoteWrite) || access.has(Access::RemoteAtomic);
+  if ((!needs_local_write || access.has(Access::LocalWrite)) && (wanted & ~known) == 0) return {};
+  return {.id = ReasonId::BadAccessFlags, .object = access.bits};
+}
+
 Reason Registrations::check_request(const Request& request) {
   const Range<VirtSpace>& buffer = request.buffer;
   if (buffer.length == 0 || buffer.wraps() ||
       Range<WireSpace>{request.io_address, buffer.length}.wraps())
     return {.id = ReasonId::BadLength, .address = buffer.start.value, .length = buffer.length};
-  const std::uint32_t wanted = request.access.bits & ~kOptionalBits;
-  const bool needs_local_write =
-      request.access.has(Access::RemoteWrite) || request.access.has(Access::RemoteAtomic);
-  // C53: remote write or atomic without local write.
-  if ((needs_local_write && !request.access.has(Access::LocalWrite)) || (wanted & ~kKnownBits) != 0)
-    return {.id = ReasonId::BadAccessFlags,
-            .object = request.access.bits,
-            .address = buffer.start.value,
-            .length = buffer.length};
+  if (Reason bad = check_rights(request.access, kKnownBits)) {
+    bad.address = buffer.start.value;
+    bad.length = buffer.length;
+    return bad;
+  }
   if (offset_in(request.io_address, kPage4K) != offset_in(buffer.start, kPage4K))
     return {.id = ReasonId::PageOffsetDiffers,
             .address = request.io_address.value,
@@ -146,8 +151,9 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
 Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionChange& wanted,
                                            Time now) {
   const auto found = regions_.find(key.value);
-  if (found == regions_.end() || found->second.is_nothing)
-    return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (found == regions_.end()) return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (found->second.is_nothing || found->second.dm != 0)
+    return Reason{.id = ReasonId::RegionIsFixed, .object = key.value};
   if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   Held& held = found->second;
   Request request = held.request;
@@ -197,6 +203,41 @@ Result<wire::Key, Reason> Registrations::add_nothing(std::uint32_t pd) {
   held.is_nothing = true;
   regions_.emplace(key->value, std::move(held));
   return *key;
+}
+
+Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
+                                                    const Engine::DeviceRange& range,
+                                                    std::uint64_t at, AccessFlags access,
+                                                    Time now) {
+  if (const Reason bad =
+          check_rights(access, kKnownBits | static_cast<std::uint32_t>(Access::ZeroBased)))
+    return bad;
+  if (!access.has(Access::ZeroBased))
+    return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
+  const std::uint64_t place = at + range.offset;
+  const auto key = keys_.insert({.pd = pd,
+                                 .access = access.bits & ~kOptionalBits,
+                                 .start = 0,
+                                 .bytes = range.bytes,
+                                 .bus = {place},
+                                 .pages = {},
+                                 .is_on_device = true});
+  if (!key) return key.error();
+  parts_.tracer.count(Counter::RegionsRegistered);
+  parts_.tracer.count(Counter::BytesRegistered, range.bytes);
+  parts_.tracer.emit(EventKind::Register, now, key->value, 0, range.bytes, access.bits, place, pd);
+  regions_.emplace(
+      key->value,
+      Held{.request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
+           .pins = {},
+           .mapping = {},
+           .dm = range.handle});
+  return Region{.key = *key, .start = {0}, .length = range.bytes, .counted_not_pinned = false};
+}
+
+bool Registrations::uses_dm(std::uint32_t handle) const {
+  return std::ranges::any_of(regions_,
+                             [&](const auto& entry) { return entry.second.dm == handle; });
 }
 
 Result<void, Reason> Registrations::remove(wire::Key key, Time now) {

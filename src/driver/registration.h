@@ -36,6 +36,12 @@ class Registrations {
   };
   // FAILS WITH what Engine::register_memory says.
   Result<Region, trace::Reason> add(const Request& request, Time now);
+  // `at` is where the device's memory that `range` names begins. FAILS WITH
+  // BadAccessFlags, ZeroBasedMissing, KeysExhausted. REQUIRES: the range, which may be empty, lies
+  // in it.
+  Result<Region, trace::Reason> add_on_device(std::uint32_t pd, const Engine::DeviceRange& range,
+                                              std::uint64_t at, AccessFlags access, Time now);
+  // FAILS WITH KeyUnknown
   // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
   Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
   // FAILS WITH KeysExhausted
@@ -49,6 +55,7 @@ class Registrations {
   const std::optional<Engine::RegionExample>& first() const { return first_; }
   std::size_t count() const { return regions_.size(); }
   bool uses_pd(std::uint32_t pd) const;
+  bool uses_dm(std::uint32_t handle) const;
   std::vector<wire::Key> of_pd(std::uint32_t pd) const;
 
  private:
@@ -57,11 +64,13 @@ class Registrations {
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
     bool is_nothing = false;
+    std::uint32_t dm = 0;  // handle of the device memory that it is; 0: memory of a program
   };
 
   host::PageOrder page_order() const {
     return parts_.scatter ? host::PageOrder::Permuted : host::PageOrder::InOrder;
   }
+  static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
   static nic::KeyTable::Entry entry_of(const Held& held);
   // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.

@@ -22,7 +22,9 @@ TableHeader layout() {
   h.qps = nic::kMaxQps;
   h.counters_at = kPage4K;
   h.qps_at = h.counters_at + pages(h.counters * sizeof(std::uint64_t));
-  h.keys_at = h.qps_at + pages(h.qps * sizeof(nic::QpRecord));
+  h.srqs = nic::kMaxSrqs;
+  h.srqs_at = h.qps_at + pages(h.qps * sizeof(nic::QpRecord));
+  h.keys_at = h.srqs_at + pages(h.srqs * sizeof(nic::SrqRecord));
   h.translations_at = h.keys_at + pages(h.keys * sizeof(nic::KeyRecord));
   h.iommu_at = h.translations_at + pages(TableMemory::kTranslations * sizeof(std::uint64_t));
   h.end_at = h.iommu_at + TableMemory::kIommuBytes;
@@ -51,7 +53,8 @@ nic::Tables TableMemory::tables() {
   const TableHeader& h = header();
   return {.keys = section<nic::KeyRecord>(memory_, h.keys_at, h.keys),
           .translations = section<std::uint64_t>(memory_, h.translations_at, kTranslations),
-          .qps = section<nic::QpRecord>(memory_, h.qps_at, h.qps)};
+          .qps = section<nic::QpRecord>(memory_, h.qps_at, h.qps),
+          .srqs = section<nic::SrqRecord>(memory_, h.srqs_at, h.srqs)};
 }
 
 Bytes TableMemory::iommu() { return memory_.subspan(header().iommu_at, kIommuBytes); }

@@ -15,7 +15,7 @@
 namespace softhca::driver {
 
 inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
-inline constexpr std::uint32_t kTableVersion = 1;
+inline constexpr std::uint32_t kTableVersion = 2;
 inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
 
 struct TableHeader {
@@ -36,8 +36,10 @@ struct TableHeader {
   std::uint64_t translations_at{};
   std::uint64_t iommu_at{};
   std::uint64_t end_at{};
+  std::uint64_t srqs_at{};
+  std::uint64_t srqs{};
 };
-static_assert(sizeof(TableHeader) == 160);
+static_assert(sizeof(TableHeader) == 176);
 
 class TableMemory {
  public:

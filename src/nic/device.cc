@@ -19,6 +19,7 @@ Device::Device(const Parts& parts)
       tables_(parts.tables),
       keys_(parts.tables),
       memory_(parts.memory, keys_, parts.tracer),
+      srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
       first_qpn_(parts.first_qpn),
       qpns_(parts.first_qpn, static_cast<std::uint32_t>(parts.tables.qps.size()), parts.qpn_start),
       slots_(parts.tables.qps.size()),
@@ -60,7 +61,7 @@ void Device::create_qp(const QpContext& context) {
   ASSERT(index < slots_.size() && slots_[index].qp == nullptr);
   Slot& slot = slots_[index];
   slot = {};
-  slot.qp = std::make_unique<QueuePair>(context, memory_, tracer_);
+  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_);
   used_slots_.push_back(index);
   QpRecord& record = tables_.qps[index];
   record = {.qpn = context.qpn.value,
@@ -97,6 +98,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
     case QpState::Reset:
       qp.to_reset();
       slot->failure_told = false;
+      slot->end_told = false;
       slot->requester_seen = {};
       slot->responder_seen = {};
       break;
@@ -157,6 +159,13 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
     send_owed(now);
     return;
   }
+  if (doorbell == Doorbell::SharedReceive) {
+    SharedReceiveQueue* const srq = srqs_.find(object);
+    if (srq == nullptr) return;
+    tracer_.count(Counter::Doorbells);
+    srq->on_doorbell(static_cast<std::uint32_t>(value));
+    return;
+  }
   Slot* slot = find({object});
   if (slot == nullptr) return;
   if (doorbell == Doorbell::Send)
@@ -203,6 +212,8 @@ void Device::after_work(Slot& slot, Time now) {
                                                                    : EqeKind::QpFatal,
                   qp.context().qpn.value, failure->reason.id, now);
   }
+  if (qp.state() == QpState::Error && qp.shares_receives()) tell_end(slot, now);
+  if (srqs_.has_news()) tell_of_shared_queues(now);
   count_transport(slot);
   timers_at_ = earlier(timers_at_, qp.next_deadline());
   activate(slot);
@@ -247,16 +258,20 @@ void Device::write_cqe(const PendingCqe& pending, Time now) {
 void Device::fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now) {
   cq.set_failed();
   raise_event(EqeKind::CqError, cq.cqn(), why.id, now);
+  srqs_.fail_those_of_cq(cq.cqn(), why);
   for (const std::uint32_t index : std::vector<std::uint32_t>(used_slots_)) {
-    Slot& slot = slots_[index];
-    const QpContext& context = slot.qp->context();
-    if (context.send_cqn != cq.cqn() && context.receive_cqn != cq.cqn()) continue;
-    if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) continue;
-    on_failure(slot, why, now);
-    slot.qp->enter_error(Status::Flushed, why, now);
-    raise_event(EqeKind::QpFatal, context.qpn.value, why.id, now);
-    after_work(slot, now);  // what was flushed may belong to another queue, which has not failed
+    const QpContext& context = slots_[index].qp->context();
+    if (context.send_cqn == cq.cqn() || context.receive_cqn == cq.cqn())
+      fail_qp(slots_[index], why, now);
   }
+}
+
+void Device::fail_qp(Slot& slot, const trace::Reason& why, Time now) {
+  if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) return;
+  on_failure(slot, why, now);
+  slot.qp->enter_error(Status::Flushed, why, now);
+  raise_event(EqeKind::QpFatal, slot.qp->context().qpn.value, why.id, now);
+  after_work(slot, now);  // what was flushed may belong to another queue, which has not failed
 }
 
 void Device::raise_event(EqeKind kind, std::uint32_t object, ReasonId reason, Time now) {
@@ -277,9 +292,12 @@ void Device::defer(const Later& what) {
 
 void Device::run_deferred(Time now) {
   while (!later_.empty() && later_.front().at <= now) {
-    const PendingCqe cqe = later_.front().cqe;
+    const Later due = later_.front();
     later_.pop_front();
-    write_cqe(cqe, now);
+    if (due.is_end)
+      raise_event(EqeKind::QpLastWqe, due.cqe.cqe.qpn, ReasonId::None, now);
+    else
+      write_cqe(due.cqe, now);
   }
 }
 

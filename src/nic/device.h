@@ -42,13 +42,14 @@ class Device {
     link::Link& link;
     trace::Tracer& tracer;
     Tables tables;
-    std::uint32_t first_qpn = 0x100000;  // of this device's block
+    std::uint32_t first_qpn = 0x100000;  // of this device's block, also of its SRQNs
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
   };
   explicit Device(const Parts& parts);
 
   // Commands. Numbers come from the device; resources must be set up before.
   KeyTable& keys() { return keys_; }
+  DeviceMemory& own_memory() { return memory_.on_device(); }
   Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
   std::uint32_t take_cqn() { return cqn_next_++; }
@@ -58,6 +59,16 @@ class Device {
   void move_cq(std::uint32_t cqn, RingPlace ring, std::uint32_t filled);
   void moderate_cq(std::uint32_t cqn, const Moderation& rule, Time now);
   void destroy_cq(std::uint32_t cqn);
+  // Nothing when all numbers are out.
+  std::optional<std::uint32_t> take_srqn() { return srqs_.take_number(); }
+  const SrqRecord& srq_record(std::uint32_t srqn) { return srqs_.record(srqn); }
+  void create_srq(const SrqContext& context) { srqs_.create(context); }
+  // Tells once when fewer than `limit` are waiting, at once if that is so now; 0: never.
+  void set_srq_limit(std::uint32_t srqn, std::uint32_t limit, Time now);
+  // REQUIRES: what is waiting lies at its indices in the new ring.
+  void move_srq(std::uint32_t srqn, const QueuePlace& ring);
+  // REQUIRES: no queue pair was created with it.
+  void destroy_srq(std::uint32_t srqn);
   std::optional<wire::Qpn> take_qpn();
   void give_back_qpn(wire::Qpn qpn);
   void create_qp(const QpContext& context);
@@ -100,6 +111,7 @@ class Device {
     std::unique_ptr<QueuePair> qp;
     bool active{};        // in active_
     bool failure_told{};  // its first cause was reported
+    bool end_told{};      // that it takes no more shared receives
     transport::RequesterCounts requester_seen{};
     transport::ResponderCounts responder_seen{};
   };
@@ -120,6 +132,7 @@ class Device {
   struct Later {
     Time at{};
     PendingCqe cqe;
+    bool is_end{};  // of a queue pair's shared receives, instead of a completion
   };
 
   Slot* find(wire::Qpn qpn);
@@ -132,6 +145,9 @@ class Device {
   void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
   void on_failure(Slot& slot, const trace::Reason& reason, Time now);
   void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);
+  void fail_qp(Slot& slot, const trace::Reason& why, Time now);
+  void tell_end(Slot& slot, Time now);
+  void tell_of_shared_queues(Time now);
   void defer(const Later& what);
   void run_deferred(Time now);
   void run_moderation(Time now);
@@ -162,6 +178,7 @@ class Device {
   Tables tables_;
   KeyTable keys_;
   HostMemory memory_;
+  SharedReceiveQueues srqs_;
   Steering steering_;
   std::vector<std::byte> raw_frame_;  // the raw packet that leaves
   EventQueue events_;

@@ -35,6 +35,7 @@ std::size_t Device::run_at(std::span<const Arrived> packets) {
     const Arrived& next = packets[count];
     if (next.slot != packets[0].slot || next.packet.info->kind != wire::Kind::Write ||
         next.packet.info->starts() ||
+        next.packet.headers.xrc_srqn != packets[0].packet.headers.xrc_srqn ||
         next.packet.headers.bth.psn != packets[count - 1].packet.headers.bth.psn.plus(1))
       break;
     ++count;
@@ -106,21 +107,6 @@ bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) {
          frame.datagram.destination == qp.path().source;
 }
 
-namespace {
-
-wire::Service service_of(transport::QpType type) {
-  switch (type) {
-    case transport::QpType::Uc:
-      return wire::Service::Uc;
-    case transport::QpType::Ud:
-      return wire::Service::Ud;
-    default:
-      return wire::Service::Rc;
-  }
-}
-
-}  // namespace
-
 bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   tracer_.count(Counter::PacketsReceived);
   tracer_.count(Counter::PacketBytesReceived,
@@ -151,9 +137,8 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   const QueuePair& qp = *slot->qp;
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
-  const auto service = service_of(qp.context().type);
   const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!receives || qp.is_raw() || packet.info->service != service || !key_fits ||
+  if (!receives || qp.is_raw() || packet.info->service != qp.service() || !key_fits ||
       !is_from_peer(qp, frame))
     return refuse(packet, Counter::PacketsDropped);
   into = {packet, slot, &frame};

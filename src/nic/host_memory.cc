@@ -79,6 +79,8 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
     total.done_bytes = buffer.size();
     return total;
   }
+  if (total && keys_.is_on_device(access.key)) [[unlikely]]
+    return move_on_device(access, buffer, now);
   KeyAccess rest = access;
   while (total && rest.bytes != 0) {
     pcie::SpanList spans;
@@ -93,6 +95,28 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
     total.ready_at = later(total.ready_at, moved.ready_at);
   }
   return total;
+}
+
+Outcome HostMemory::move_on_device(const KeyAccess& access, Bytes to, Time now) {
+  const std::uint64_t place = keys_.locate(access).at.value;
+  on_device_.read(place, to);
+  tell_on_device(access, place, Direction::Read, now);
+  return {.reason = {}, .done_bytes = to.size(), .ready_at = now};
+}
+
+Outcome HostMemory::move_on_device(const KeyAccess& access, ConstBytes from, Time now) {
+  const std::uint64_t place = keys_.locate(access).at.value;
+  on_device_.write(place, from);
+  tell_on_device(access, place, Direction::Write, now);
+  return {.reason = {}, .done_bytes = from.size(), .ready_at = now};
+}
+
+void HostMemory::tell_on_device(const KeyAccess& access, std::uint64_t place, Direction direction,
+                                Time now) {
+  const bool is_write = direction == Direction::Write;
+  tracer_.count(is_write ? Counter::DeviceMemoryWrites : Counter::DeviceMemoryReads);
+  tracer_.emit(EventKind::DeviceMemory, now, access.key.value, place, access.bytes,
+               is_write ? 1 : 0);
 }
 
 template <class Buffer>

@@ -1,13 +1,14 @@
 // HostMemory: all that the device does to memory: by key (payload) or by bus address (rings).
 //
 // Each access takes the same way: key table, bus address, DMA port (IOMMU and frames behind it).
-// Nothing of the host is known here but the port.
+// Nothing of the host is known here but the port. A key may also name memory of the device itself.
 //
 // Threads  owned by the device
 #pragma once
 #include <cstdint>
 #include <vector>
 
+#include "nic/device_memory.h"
 #include "nic/key_table.h"
 #include "pcie/port.h"
 #include "trace/journal.h"
@@ -43,6 +44,7 @@ class HostMemory {
   pcie::Outcome write_bus(BusAddr at, ConstBytes from, Time now);
 
   KeyTable& keys() { return keys_; }
+  DeviceMemory& on_device() { return on_device_; }
 
   // Where pieces are put together, so that they move as one; and which part of a send request is
   // there, read before its packets are made.
@@ -67,12 +69,17 @@ class HostMemory {
   pcie::Outcome move(std::span<const pcie::Span> spans, ConstBytes from, Time now);
   template <class Buffer>
   pcie::Outcome move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now);
+  pcie::Outcome move_on_device(const KeyAccess& access, Bytes to, Time now);
+  pcie::Outcome move_on_device(const KeyAccess& access, ConstBytes from, Time now);
+  void tell_on_device(const KeyAccess& access, std::uint64_t place, pcie::Direction direction,
+                      Time now);
   template <class Buffer>
   pcie::Outcome move_by_bus(BusAddr at, Buffer buffer, Time now);
 
   pcie::DmaPort& port_;
   KeyTable& keys_;
   trace::Tracer& tracer_;
+  DeviceMemory on_device_;
   Staged staged_;
   std::vector<std::byte> staging_ = std::vector<std::byte>(kStagingBytes);
 };

@@ -86,12 +86,12 @@ Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access, wire:
 BusPiece first_piece(std::span<const KeyRecord> keys, std::span<const std::uint64_t> translations,
                      const KeyRecord& key, std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t offset = address - key.start;
-  if (is_layout(key, KeyLayout::Contiguous)) return {advance(BusAddr{key.bus}, offset), bytes};
   if (is_layout(key, KeyLayout::Window)) {
     const KeyRecord& region = keys[key.first_page];
     ASSERT(!is_layout(region, KeyLayout::Window));
     return first_piece(keys, translations, region, key.bus + offset, bytes);
   }
+  if (!is_layout(key, KeyLayout::Pages)) return {advance(BusAddr{key.bus}, offset), bytes};
   const std::uint64_t in_pages = key.page_offset + offset;
   const std::uint64_t page = translations[key.first_page + in_pages / kPage4K];
   const std::uint64_t in_page = in_pages % kPage4K;
@@ -146,6 +146,7 @@ Reason KeyTable::fill(KeyRecord& record, const Entry& entry) {
   record.start = entry.start;
   record.bytes = entry.bytes;
   record.layout = static_cast<std::uint32_t>(entry.is_null         ? KeyLayout::Null
+                                             : entry.is_on_device  ? KeyLayout::OnDevice
                                              : entry.pages.empty() ? KeyLayout::Contiguous
                                                                    : KeyLayout::Pages);
   record.first_page = first_page;

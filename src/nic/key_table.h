@@ -74,6 +74,7 @@ class KeyTable {
     BusAddr bus;                           // of the first byte, if `pages` is empty
     std::span<const std::uint64_t> pages;  // bus addresses of its 4 KiB pages, in order
     bool is_null = false;                  // every address, and no bytes
+    bool is_on_device{};                   // then `bus` is a place in its own memory
   };
   // FAILS WITH KeysExhausted, AddressesExhausted (translation table)
   Result<wire::Key, trace::Reason> insert(const Entry& entry);
@@ -123,6 +124,14 @@ class KeyTable {
   // REQUIRES: check gave None.
   bool is_null(const KeyAccess& access) const {
     return tables_.keys[access.key.index()].layout == static_cast<std::uint32_t>(KeyLayout::Null);
+  }
+  // Is it memory of the device, and locate() gives a place there? REQUIRES: a valid key.
+  bool is_on_device(wire::Key key) const {
+    const KeyRecord& record = tables_.keys[key.index()];
+    if (record.layout == static_cast<std::uint32_t>(KeyLayout::Window))
+      return tables_.keys[record.first_page].layout ==
+             static_cast<std::uint32_t>(KeyLayout::OnDevice);
+    return record.layout == static_cast<std::uint32_t>(KeyLayout::OnDevice);
   }
   // The record behind a key; null if the key is not valid now.
   const KeyRecord* find(wire::Key key) const;

@@ -47,9 +47,11 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 
 }  // namespace
 
-QueuePair::QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer)
+QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
+                     trace::Tracer& tracer)
     : context_(context),
       memory_(memory),
+      shared_(shared),
       tracer_(tracer),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
@@ -67,6 +69,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
     return;
   }
   path_ = path;
+  if (context_.type == transport::QpType::XrcSend) return;
   if (context_.type == transport::QpType::Uc) {
     unreliable_ = std::make_unique<transport::UnreliableConnection>(
         transport::UnreliableConnection::Settings{.dest_qpn = a.dest_qpn,
@@ -86,7 +89,8 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
                                      .may_read = (a.access_flags & 4) != 0,
                                      .may_write = (a.access_flags & 2) != 0,
                                      .may_atomic = (a.access_flags & 8) != 0,
-                                     .max_message_bytes = kMaxMessageBytes},
+                                     .max_message_bytes = kMaxMessageBytes,
+                                     .service = service()},
       *this);
 }
 
@@ -97,6 +101,7 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
     datagrams_->set_qkey(a.qkey);
     return;
   }
+  if (context_.type == transport::QpType::XrcReceive) return update(a);
   if (unreliable_) {
     unreliable_->start(a.sq_psn);
     return update(a);
@@ -108,7 +113,8 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
                                      .timeout = transport::ack_timeout(a.timeout),
                                      .retry_count = a.retry_count,
                                      .rnr_retry = a.rnr_retry,
-                                     .max_reads = a.max_reads},
+                                     .max_reads = a.max_reads,
+                                     .service = service()},
       *this);
   update(a);
 }
@@ -191,6 +197,7 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   ahead_ = ahead;
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.info->is_request()) {
+    if (context_.xrcd != 0) name_shared(packet.headers.xrc_srqn);
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
     if (unreliable_) last_drop_ = unreliable_->on_packet(*packet.info, packet.headers, bytes);
   } else if (requester_) {
@@ -271,7 +278,7 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
   Outcome outcome{.ready_at = now};
   if (from.place == PayloadRef::Place::Region) {
     outcome = memory_.read({.key = from.key,
-                            .pd = context_.pd,
+                            .pd = domain_of(from),
                             .right = KeyRight::RemoteRead,
                             .address = from.address,
                             .bytes = from.bytes},
@@ -312,7 +319,7 @@ Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std:
                           : right == transport::RemoteRight::Write ? KeyRight::RemoteWrite
                                                                    : KeyRight::RemoteAtomic;
   return memory_.check(
-      {.key = key, .pd = context_.pd, .right = needed, .address = address, .bytes = bytes},
+      {.key = key, .pd = domain_in_hand(), .right = needed, .address = address, .bytes = bytes},
       context_.qpn, now_);
 }
 
@@ -349,7 +356,7 @@ Outcome QueuePair::place_in_region(const PayloadRef& to) {
   placed_ahead_ = 0;
   if (!ahead_.empty() && place_run(to)) return {.ready_at = now_};
   return memory_.write({.key = to.key,
-                        .pd = context_.pd,
+                        .pd = domain_in_hand(),
                         .right = KeyRight::RemoteWrite,
                         .address = to.address,
                         .bytes = to.bytes},
@@ -374,7 +381,7 @@ bool QueuePair::place_run(const PayloadRef& to) {
   }
   if (count == 0) return false;
   const Outcome outcome = memory_.write({.key = to.key,
-                                         .pd = context_.pd,
+                                         .pd = domain_in_hand(),
                                          .right = KeyRight::RemoteWrite,
                                          .address = to.address,
                                          .bytes = bytes},
@@ -384,12 +391,6 @@ bool QueuePair::place_run(const PayloadRef& to) {
   placed_ahead_ = count;
   placed_to_ = to.address + to.bytes;
   return true;
-}
-
-std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
-  const auto slot = receives_.take(receive_, context_.qpn, now_);
-  if (slot) ready_at_ = later(ready_at_, receive_.ready_at);
-  return slot;
 }
 
 PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) {
@@ -427,7 +428,7 @@ PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time
     cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Invalidated);
     cqe.immediate = done.invalidated_key.value;
   }
-  return {context_.receive_cqn, cqe};
+  return {receive_.cqn != 0 ? receive_.cqn : context_.receive_cqn, cqe};
 }
 
 std::optional<PendingCqe> QueuePair::poll_completion(Time now) {

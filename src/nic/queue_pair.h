@@ -19,6 +19,7 @@
 #include "nic/limits.h"
 #include "nic/receive_queue.h"
 #include "nic/ring_format.h"
+#include "nic/shared_receive_queue.h"
 #include "nic/steering.h"
 #include "transport/attributes.h"
 #include "transport/datagram.h"
@@ -33,6 +34,8 @@ struct QpContext {
   wire::Qpn qpn;
   std::uint32_t pd{};
   transport::QpType type{};
+  std::uint32_t srqn{};  // of the shared receive queue it takes from; 0: its own
+  std::uint32_t xrcd{};  // XRC targets: their domain
   std::uint32_t send_cqn{};
   std::uint32_t receive_cqn{};
   QueuePlace send;
@@ -55,7 +58,8 @@ struct PendingCqe {
 
 class QueuePair final : public transport::MemoryPort {
  public:
-  QueuePair(const QpContext& context, HostMemory& memory, trace::Tracer& tracer);
+  QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
+            trace::Tracer& tracer);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -108,6 +112,9 @@ class QueuePair final : public transport::MemoryPort {
 
   transport::QpState state() const { return state_; }
   const QpContext& context() const { return context_; }
+  // Its receives are not, or not only, its own.
+  bool shares_receives() const { return context_.srqn != 0 || context_.xrcd != 0; }
+  wire::Service service() const;
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
   bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
   // A request is done with its last packet, and what fails stops the sending half alone.
@@ -127,6 +134,7 @@ class QueuePair final : public transport::MemoryPort {
   // MemoryPort, for the transport.
   trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
                              std::uint64_t bytes) override;
+  trace::Reason check_shared_queue(std::uint32_t srqn) override;
   trace::Reason place(const transport::PayloadRef& to) override;
   Result<std::uint64_t, trace::Reason> execute_atomic(
       const transport::AtomicOperation& atomic) override;
@@ -148,6 +156,12 @@ class QueuePair final : public transport::MemoryPort {
 
   Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
 
+  void name_shared(std::uint32_t srqn);
+  // The protection domain of the keys that a peer names: its own, or that of the shared queue.
+  std::uint32_t domain_in_hand() const {
+    return context_.xrcd == 0 ? context_.pd : named_ != nullptr ? named_->context().pd : 0;
+  }
+  std::uint32_t domain_of(const transport::PayloadRef& region);
   void take_response(const wire::Packet& packet, Time now);
   std::optional<Outgoing> poll_request(Time now);
   std::optional<Outgoing> poll_response();
@@ -185,6 +199,7 @@ class QueuePair final : public transport::MemoryPort {
 
   QpContext context_;
   HostMemory& memory_;
+  SharedReceiveQueues& shared_;
   trace::Tracer& tracer_;
   transport::QpState state_ = transport::QpState::Reset;
   wire::Datagram path_;
@@ -197,7 +212,8 @@ class QueuePair final : public transport::MemoryPort {
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
   std::uint32_t send_done_ = 0;
-  ReceiveQueue receives_;
+  ReceiveQueue receives_;                // its own
+  SharedReceiveQueue* named_ = nullptr;  // XRC: by the packet in hand; null: none of the domain
   std::vector<Fetched> fetched_;
   FetchedReceive receive_;          // the one that the responder fills
   std::deque<PendingCqe> flushed_;  // of receives

@@ -19,7 +19,7 @@ Result<std::uint64_t, Reason> QueuePair::execute_atomic(const transport::AtomicO
   std::uint64_t original = 0;
   const pcie::Outcome outcome = memory_.change(
       {.key = atomic.key,
-       .pd = context_.pd,
+       .pd = domain_in_hand(),
        .right = KeyRight::RemoteAtomic,
        .address = atomic.address,
        .bytes = transport::kAtomicBytes},

@@ -28,7 +28,7 @@ Status local_status(const Reason& reason) {
 void QueuePair::fetch_sends(Time now) {
   if (!requester_ && !datagrams_ && !unreliable_) {
     // In ERR without ever having been connected: everything is flushed as it lies.
-    if (state_ != QpState::Error) return;
+    if (state_ != QpState::Error || context_.send.slots == 0) return;
     requester_ =
         std::make_unique<transport::Requester>(transport::Requester::Settings{.dest_qpn = {},
                                                                               .initial_psn = {},
@@ -110,6 +110,7 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
                            .remote_address = wqe.remote_address,
                            .rkey = {wqe.rkey},
                            .immediate = wqe.immediate,
+                           .xrc_srqn = wqe.xrc_srqn,
                            .swap_or_add = wqe.swap_or_add,
                            .compare = wqe.compare,
                            .signaled = has(WqeFlag::Signaled),

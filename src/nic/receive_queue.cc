@@ -23,6 +23,7 @@ Reason ReceiveQueue::fetch(FetchedReceive& into, wire::Qpn taker, Time now) {
   into.cookie = 0;
   into.work = index;
   into.pd = pd_;
+  into.cqn = 0;
   into.segments.clear();
   into.ready_at = outcome.ready_at;
   if (!outcome) return outcome.reason;

@@ -29,7 +29,8 @@ struct QueuePlace {
 struct FetchedReceive {
   std::uint64_t cookie{};
   std::uint32_t work{};
-  std::uint32_t pd{};  // of the keys in it
+  std::uint32_t pd{};   // of the keys in it
+  std::uint32_t cqn{};  // where it completes; 0: where its taker's do
   std::vector<Segment> segments;
   Time ready_at{};  // when the device has it
 };
@@ -40,7 +41,9 @@ class ReceiveQueue {
   ReceiveQueue(const QueuePlace& ring, std::uint32_t pd, HostMemory& memory, trace::Tracer& tracer)
       : ring_(ring), pd_(pd), memory_(memory), tracer_(tracer) {}
 
-  void on_doorbell(std::uint32_t producer) { posted_ = producer; }
+  void on_doorbell(std::uint32_t producer) {
+    if (ring_.slots != 0) posted_ = producer;
+  }
   // Takes the next request for a message to `taker` and checks its keys; what is wrong with it is
   // told in the slot. Nothing if none is posted.
   std::optional<transport::ReceiveSlot> take(FetchedReceive& into, wire::Qpn taker, Time now);
@@ -48,6 +51,8 @@ class ReceiveQueue {
   bool take_to_flush(FetchedReceive& into, wire::Qpn taker, Time now);
   // A request that was taken has completed.
   void note_done() { ++done_; }
+  // Goes on in another ring, in which what is waiting lies at its indices.
+  void move_to(const QueuePlace& ring) { ring_ = ring; }
   // As new: what was posted is forgotten.
   void clear() { posted_ = taken_ = done_ = 0; }
 

@@ -14,9 +14,15 @@ namespace softhca::nic {
 // Unbound: a window that opens nothing now.
 enum class KeyState : std::uint32_t { Free = 0, Valid = 1, Unbound = 2 };
 
-// Where the bytes are: a region's on the bus; a window's are those of its region; a null region has
-// none, reads as zeros and forgets what is written.
-enum class KeyLayout : std::uint32_t { Contiguous = 0, Pages = 1, Window = 2, Null = 3 };
+// Where the bytes are: a region's on the bus, or in the device's own memory (nic/device_memory.h);
+// a window's are those of its region; a null region has none, reads as zeros and forgets.
+enum class KeyLayout : std::uint32_t {
+  Contiguous = 0,
+  Pages = 1,
+  OnDevice = 2,
+  Window = 3,
+  Null = 4
+};
 
 struct KeyRecord {
   std::uint32_t state{};    // KeyState
@@ -28,7 +34,8 @@ struct KeyRecord {
   std::uint32_t layout{};  // KeyLayout
   // Pages: index of its first entry in the translation table. Window: index of its region's record.
   std::uint32_t first_page{};
-  // Contiguous: bus address of the first byte. Window: its address as the region counts.
+  // Contiguous: bus address of the first byte. OnDevice: its place. Window: its address as the
+  // region counts.
   std::uint64_t bus{};
   // Pages: offset of the first byte in its 4 KiB page. Window: the QPN that alone may use it, or 0.
   std::uint64_t page_offset{};
@@ -53,11 +60,26 @@ struct QpRecord {
 };
 static_assert(sizeof(QpRecord) == 64 && std::has_unique_object_representations_v<QpRecord>);
 
+enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
+
+struct SrqRecord {
+  std::uint32_t srqn{};   // 0: free
+  std::uint32_t state{};  // SrqState
+  std::uint32_t pd{};
+  std::uint32_t xrcd{};   // 0: basic
+  std::uint32_t taken{};  // work requests that the device has fetched, modulo 2^32
+  std::uint32_t limit{};  // 0: not armed
+  std::uint32_t generation{};
+  std::uint32_t reserved{};
+};
+static_assert(sizeof(SrqRecord) == 32 && std::has_unique_object_representations_v<SrqRecord>);
+
 // Where the tables lie. OWNS nothing.
 struct Tables {
   std::span<KeyRecord> keys;
   std::span<std::uint64_t> translations;  // bus addresses of 4 KiB pages
   std::span<QpRecord> qps;
+  std::span<SrqRecord> srqs = {};
 };
 
 }  // namespace softhca::nic

@@ -35,7 +35,7 @@ struct SendWqe {
   std::uint8_t flags{};   // WqeFlag
   std::uint16_t segments{};
   std::uint32_t inline_bytes{};
-  std::uint32_t reserved{};
+  std::uint32_t xrc_srqn{};  // XRC: the shared receive queue of the peer
   // Atomics. Binding a window: bytes; access flags in the lower half and the window's key as it was
   // in the upper one. Where it begins, the new key and the region's are remote_address, rkey and
   // immediate.
@@ -115,21 +115,25 @@ enum class EqeKind : std::uint32_t {
   CqError = 2,
   QpFatal = 3,
   QpRequestError = 4,
-  QpAccessError = 5
+  QpAccessError = 5,
+  QpLastWqe = 6,
+  SrqError = 7,
+  SrqLimit = 8,
 };
 
 struct Eqe {
   std::uint32_t kind{};    // EqeKind
-  std::uint32_t object{};  // CQN or QPN
+  std::uint32_t object{};  // CQN, QPN or SRQN
   std::uint32_t reason{};  // trace::ReasonId
   std::uint32_t lap{};     // 1 + position / slots, modulo 2^32
 };
 static_assert(sizeof(Eqe) == 16 && std::has_unique_object_representations_v<Eqe>);
 
 // MMIO: one 64-bit register for each doorbell of each queue, at an offset in BAR 0.
-enum class Doorbell : std::uint32_t { Send = 0, Receive = 1, ArmCq = 2 };
+enum class Doorbell : std::uint32_t { Send = 0, Receive = 1, ArmCq = 2, SharedReceive = 3 };
 
 // Send, Receive: `object` is a QPN, the value the number of requests posted so far (modulo 2^32).
+// SharedReceive: likewise, with an SRQN.
 // ArmCq: `object` is a CQN, the value 1 for any completion, 2 for solicited ones.
 constexpr std::uint64_t doorbell_offset(Doorbell doorbell, std::uint32_t object) {
   return (std::uint64_t{object} << 2 | static_cast<std::uint32_t>(doorbell)) * 8;

@@ -36,6 +36,7 @@ Range<PhysSpace> kernel_memory(std::uint64_t ram_bytes) {
 constexpr std::size_t kKeys = 4096;
 constexpr std::size_t kTranslations = 65536;
 constexpr std::size_t kQps = 64;
+constexpr std::size_t kSrqs = 64;
 constexpr std::uint32_t kFirstQpn = 0x4000;
 
 // Far above RAM, as firmware places large BARs.
@@ -93,6 +94,7 @@ struct Host::Machine {
         keys(kKeys),
         translations(s.ram_bytes / kPage4K + kTranslations),
         qps(kQps),
+        srqs(kSrqs),
         pins(nullptr, pin_policy(s), tracer),
         no_pins(nullptr, {}, tracer),
         kernel(ram, s.kernel_knows_pins ? pins : no_pins, kernel_settings(s), tracer),
@@ -148,6 +150,7 @@ struct Host::Machine {
   std::vector<nic::KeyRecord> keys;
   std::vector<std::uint64_t> translations;
   std::vector<nic::QpRecord> qps;
+  std::vector<nic::SrqRecord> srqs;
   host::Pins pins;
   host::Pins no_pins;
   host::Kernel kernel;
@@ -293,7 +296,10 @@ host::IovaSpace& Host::iova() { return machine_->iova; }
 Range<PhysSpace> Host::nic_bar() const { return *machine_->config.bar(kDoorbellBar); }
 pcie::ConfigSpace& Host::config() { return machine_->config; }
 nic::Tables Host::tables() {
-  return {.keys = machine_->keys, .translations = machine_->translations, .qps = machine_->qps};
+  return {.keys = machine_->keys,
+          .translations = machine_->translations,
+          .qps = machine_->qps,
+          .srqs = machine_->srqs};
 }
 std::uint64_t Host::ring_bytes() const { return machine_->rings.bytes_in_use(); }
 std::uint64_t Host::counter(trace::Counter counter) const {

@@ -151,7 +151,8 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
 }
 
 Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
-                         const ConnectionSettings& s, driver::EventSink* events, Time now) {
+                         const ConnectionSettings& s, driver::SharedReceiveQueue* srq,
+                         driver::EventSink* events, Time now) {
   if (program != host::Pid{}) host.run(program);
   Connection::End end{
       .host = &host, .program = host.running(), .pd = pd, .cq = nullptr, .qp = nullptr};
@@ -168,6 +169,7 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
                                     .type = s.type,
                                     .send_cq = end.cq,
                                     .receive_cq = end.cq,
+                                    .srq = srq,
                                     .capacity = {.send_requests = s.depth,
                                                  .receive_requests = s.depth,
                                                  .send_sges = s.sges,
@@ -185,8 +187,8 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
   const ConnectionSettings& s = settings;
-  Connection c{make_end(a, s.program_a, s.pd_a, s, s.events_a, world.now()),
-               make_end(b, s.program_b, s.pd_b, s, s.events_b, world.now())};
+  Connection c{make_end(a, s.program_a, s.pd_a, s, nullptr, s.events_a, world.now()),
+               make_end(b, s.program_b, s.pd_b, s, s.srq_b, s.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;

@@ -98,7 +98,8 @@ struct ConnectionSettings {
   driver::EventSink* events_b = nullptr;
   std::uint32_t pd_a = 0;  // protection domains; 0: a new one
   std::uint32_t pd_b = 0;
-  host::Pid program_a;  // whose the ends are; none: the one that runs there
+  driver::SharedReceiveQueue* srq_b = nullptr;  // what `b` receives from; null: its own queue
+  host::Pid program_a;                          // whose the ends are; none: the one that runs there
   host::Pid program_b;
 };
 

@@ -64,6 +64,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {RawFramesReceived, "raw_frames_received", "Ethernet frames given to raw packet queue pairs"},
     {RawFramesDropped, "raw_frames_dropped", "Ethernet frames for one without a receive that fits"},
     {CompletionsLost, "completions_lost", "completions lost in queues that ignore overruns"},
+    {DeviceMemoryReads, "device_memory_reads", "reads of the device's own memory by key"},
+    {DeviceMemoryWrites, "device_memory_writes", "writes to the device's own memory by key"},
     {UnreliableDropped, "unreliable_dropped",
      "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
 }};

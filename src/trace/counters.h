@@ -74,6 +74,8 @@ enum class Counter : std::uint16_t {
   RawFramesReceived,
   RawFramesDropped,
   CompletionsLost,
+  DeviceMemoryReads,
+  DeviceMemoryWrites,
   UnreliableDropped,
   Count_,
 };

@@ -50,6 +50,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {StaleTranslation, "stale_translation", "", {"bus", "physical", "unmapped_at_ps", "", ""}},
       {PeerAccess, "peer_access", "endpoint", {"bus", "bytes", "write", "redirected", ""}},
       {ConfigWrite, "config_write", "requester", {"offset", "value", "", "", ""}},
+      {DeviceMemory, "device_memory", "key", {"place", "bytes", "write", "", ""}},
   }};
 }
 

@@ -60,6 +60,8 @@ enum class EventKind : std::uint16_t {
   StaleTranslation,
   PeerAccess,
   ConfigWrite,
+  // Accesses to memory on the device, which no bus sees.
+  DeviceMemory,
   Count_,
 };
 

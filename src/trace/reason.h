@@ -93,6 +93,16 @@ enum class ReasonId : std::uint16_t {
   NoRoute = 123,
   AssertionBroken = 124,
   LeftBehind = 125,
+  // Shared receive queues and XRC.
+  SharedQueueOtherDomain = 130,
+  ReceivesAreShared = 131,
+  SharedQueueTooSmall = 132,
+  SharedQueueFailed = 133,
+  XrcQueueUnknown = 134,
+  XrcDomainElsewhere = 135,
+  XrcDomainExists = 136,
+  XrcDomainMissing = 137,
+  SharedQueueKind = 138,
   // Memory windows, invalidation, re-registration: the NIC's key table again.
   WindowUnbound = 140,
   WindowIsRemote = 141,
@@ -109,8 +119,12 @@ enum class ReasonId : std::uint16_t {
   WindowsExhausted = 152,
   WindowTypeUnknown = 153,
   BindKeyIndex = 154,
+  RegionIsFixed = 155,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
+  DeviceMemoryExhausted = 161,
+  DeviceMemoryAlignment = 162,
+  ZeroBasedMissing = 163,
 };
 
 // The key table said no, and not what lies behind it.

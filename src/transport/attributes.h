@@ -20,7 +20,17 @@ enum class QpState : std::uint8_t {
   Sqe = 5,
   Error = 6
 };
-enum class QpType : std::uint8_t { Rc = 2, Uc = 3, Ud = 4, RawPacket = 8 };
+// As ibv_qp_type. An XRC connection has two ends of different kinds.
+enum class QpType : std::uint8_t {
+  Rc = 2,
+  Uc = 3,
+  Ud = 4,
+  RawPacket = 8,
+  XrcSend = 9,
+  XrcReceive = 10
+};
+
+constexpr bool is_xrc(QpType type) { return type == QpType::XrcSend || type == QpType::XrcReceive; }
 
 enum class Status : std::uint8_t {
   Success = 0,
@@ -78,20 +88,21 @@ constexpr bool is_local(WorkOpcode opcode) {
 constexpr bool is_offered(QpType type, WorkOpcode opcode) {
   switch (opcode) {
     case WorkOpcode::Send:
-      return true;
+      return type != QpType::XrcReceive;
     case WorkOpcode::SendImm:
-      return type != QpType::RawPacket;
+      return type != QpType::XrcReceive && type != QpType::RawPacket;
     case WorkOpcode::Write:
     case WorkOpcode::WriteImm:
     case WorkOpcode::LocalInvalidate:
     case WorkOpcode::BindWindow:
-      return type != QpType::RawPacket && type != QpType::Ud;
+      return type == QpType::Rc || type == QpType::XrcSend || type == QpType::Uc;
     case WorkOpcode::Read:
     case WorkOpcode::CompareSwap:
     case WorkOpcode::FetchAdd:
     case WorkOpcode::SendInvalidate:
+      return type == QpType::Rc || type == QpType::XrcSend;
     case WorkOpcode::AtomicWrite:
-      return type != QpType::RawPacket && type != QpType::Ud && type != QpType::Uc;
+      return type == QpType::Rc;
   }
   return false;
 }

@@ -24,6 +24,7 @@ struct PayloadRef {
   wire::Key key;
   std::uint64_t address{};
   std::uint32_t bytes{};
+  std::uint32_t srqn{};  // Region, XRC: the shared receive queue whose domain the key is of
   std::uint64_t left{};  // bytes of the same message behind these; to be sent: that may follow now
   friend bool operator==(const PayloadRef&, const PayloadRef&) = default;
 };

@@ -46,6 +46,9 @@ class MemoryPort {
   virtual trace::Reason check_remote(RemoteRight right, wire::Key key, std::uint64_t address,
                                      std::uint64_t bytes) = 0;
 
+  // XRC: may a request to this queue pair name the shared receive queue `srqn`?
+  virtual trace::Reason check_shared_queue(std::uint32_t srqn) = 0;
+
   // Writes the payload in hand to where `to` says.
   virtual trace::Reason place(const PayloadRef& to) = 0;
 

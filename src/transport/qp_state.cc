@@ -47,6 +47,64 @@ constexpr std::array kTransitions = {
                AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + MaxDestReads +
                    PkeyIndex + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
 
+    // The end of an XRC connection that sends: an RC queue pair without a receiving half. Programs
+    // give both ends the attributes of both (perftest does), so those of the half that is not there
+    // are allowed where an RC queue pair needs them.
+    Transition{QpType::XrcSend, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{QpType::XrcSend, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::XrcSend, QpState::Init, QpState::Rtr,
+               AddressVector + PathMtu + DestQpn + RqPsn,
+               AlternatePath + PkeyIndex + AccessFlags + MaxDestReads + MinRnrTimer},
+    Transition{QpType::XrcSend, QpState::Rtr, QpState::Rts,
+               SqPsn + Timeout + RetryCount + RnrRetry + MaxReads,
+               CurrentState + AlternatePath + AccessFlags + PathMigState},
+    Transition{QpType::XrcSend,
+               QpState::Rts,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::XrcSend, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::XrcSend,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState},
+    Transition{QpType::XrcSend,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + Timeout + RetryCount + RnrRetry + MaxReads + PkeyIndex +
+                   AccessFlags + AlternatePath + PathMigState},
+
+    // The end that receives: without a sending half, which shows in RTR to RTS.
+    Transition{
+        QpType::XrcReceive, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
+    Transition{
+        QpType::XrcReceive, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
+    Transition{QpType::XrcReceive, QpState::Init, QpState::Rtr,
+               AddressVector + PathMtu + DestQpn + RqPsn + MaxDestReads + MinRnrTimer,
+               AlternatePath + PkeyIndex + AccessFlags},
+    Transition{QpType::XrcReceive, QpState::Rtr, QpState::Rts, SqPsn + Timeout,
+               CurrentState + AlternatePath + AccessFlags + MinRnrTimer + PathMigState +
+                   RetryCount + RnrRetry + MaxReads},
+    Transition{QpType::XrcReceive,
+               QpState::Rts,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::XrcReceive, QpState::Rts, QpState::Sqd, {}, Mask(EnableSqdNotify)},
+    Transition{QpType::XrcReceive,
+               QpState::Sqd,
+               QpState::Rts,
+               {},
+               CurrentState + AccessFlags + AlternatePath + PathMigState + MinRnrTimer},
+    Transition{QpType::XrcReceive,
+               QpState::Sqd,
+               QpState::Sqd,
+               {},
+               AddressVector + Timeout + MaxDestReads + PkeyIndex + AccessFlags + AlternatePath +
+                   PathMigState + MinRnrTimer},
+
     Transition{QpType::Uc, QpState::Reset, QpState::Init, PkeyIndex + Port + AccessFlags, {}},
     Transition{QpType::Uc, QpState::Init, QpState::Init, {}, PkeyIndex + Port + AccessFlags},
     Transition{QpType::Uc, QpState::Init, QpState::Rtr, AddressVector + PathMtu + DestQpn + RqPsn,

@@ -28,6 +28,9 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
     if (from == Init && to == Rtr) return bits(AddressVector, PathMtu, DestQpn, RqPsn);
     return from == Rtr && to == Rts ? bits(SqPsn) : 0;
   }
+  if (type == QpType::XrcSend && from == Init && to == Rtr)
+    return bits(AddressVector, PathMtu, DestQpn, RqPsn);
+  if (type == QpType::XrcReceive && from == Rtr && to == Rts) return bits(SqPsn, Timeout);
   if (from == Init && to == Rtr)
     return bits(AddressVector, PathMtu, DestQpn, RqPsn, MaxDestReads, MinRnrTimer);
   if (from == Rtr && to == Rts) return bits(SqPsn, Timeout, RetryCount, RnrRetry, MaxReads);
@@ -36,7 +39,8 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
 
 bool is_allowed(QpType type, QpState from, QpState to) {
   if (to == Reset || to == Error) return true;
-  if (type != QpType::Rc && from == Sqe && to == Rts) return true;
+  const bool is_unreliable = type == QpType::Uc || type == QpType::Ud || type == QpType::RawPacket;
+  if (is_unreliable && from == Sqe && to == Rts) return true;
   if (type == QpType::RawPacket && from == Sqd && to == Sqd) return false;  // nothing to change
   const std::multimap<QpState, QpState> kAllowed = {{Reset, Init}, {Init, Init}, {Init, Rtr},
                                                     {Rtr, Rts},    {Rts, Rts},   {Rts, Sqd},
@@ -47,7 +51,8 @@ bool is_allowed(QpType type, QpState from, QpState to) {
 
 // IBTA 10.3.1, all 49 pairs: with exactly what is required, and with one thing missing.
 TEST(QpState, AllowsExactlyTheTransitionsOfTheSpecification) {
-  for (const QpType type : {QpType::Rc, QpType::Uc, QpType::Ud, QpType::RawPacket})
+  for (const QpType type :
+       {QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcReceive, QpType::Ud, QpType::RawPacket})
     for (const QpState from : kStates)
       for (const QpState to : kStates) {
         const std::uint32_t needed = required(type, from, to);

@@ -14,6 +14,7 @@ Requester::Requester(const Settings& settings, MemoryPort& memory)
       retry_count_(settings.retry_count),
       rnr_retry_(settings.rnr_retry),
       max_reads_(settings.max_reads),
+      service_(settings.service),
       memory_(memory),
       retries_left_(settings.retry_count),
       rnr_retries_left_(settings.rnr_retry) {
@@ -122,11 +123,24 @@ std::optional<Emission> Requester::poll_packet(Time now) {
   return out;
 }
 
+Emission Requester::emission_of(wire::Operation operation, const Operation& op,
+                                std::uint64_t at) const {
+  Emission out;
+  wire::Headers& h = out.headers;
+  h.bth.opcode = wire::opcode_of(service_, operation);
+  h.bth.pkey = wire::kDefaultPkey;
+  h.bth.dest_qpn = dest_qpn_;
+  h.bth.psn = psn_of(at);
+  if (service_ == wire::Service::Xrc) h.xrc_srqn = op.work.xrc_srqn;
+  return out;
+}
+
 Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
-  Emission out = message_packet(wire::Service::Rc, op.work, at - op.first, mtu_);
+  Emission out = message_packet(service_, op.work, at - op.first, mtu_);
   wire::Headers& h = out.headers;
   h.bth.dest_qpn = dest_qpn_;
   h.bth.psn = psn_of(at);
+  if (service_ == wire::Service::Xrc) h.xrc_srqn = op.work.xrc_srqn;
   // An ACK is due at the end of a message, when the window is about to close, and now and then.
   h.bth.ack_request = at + 1 == op.behind() || at + 1 == end_ ||
                       at + 1 - oldest_ == kWindowPackets || (at + 1) % kAckEveryPackets == 0;
@@ -139,12 +153,8 @@ Emission Requester::emit_read(const Operation& op, std::uint64_t at) const {
   const std::uint64_t offset = (at - op.first) * mtu_;
   const std::uint64_t until =
       std::min<std::uint64_t>((piece_end(op, at) - op.first) * mtu_, op.work.bytes);
-  Emission out;
+  Emission out = emission_of(wire::Operation::ReadRequest, op, at);
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::ReadRequest);
-  h.bth.pkey = wire::kDefaultPkey;
-  h.bth.dest_qpn = dest_qpn_;
-  h.bth.psn = psn_of(at);
   h.bth.ack_request = true;
   h.remote_address = op.work.remote_address + offset;  // modulo 2^64, as the peer would count
   h.rkey = op.work.rkey;
@@ -154,13 +164,9 @@ Emission Requester::emit_read(const Operation& op, std::uint64_t at) const {
 
 Emission Requester::emit_atomic(const Operation& op, std::uint64_t at) const {
   const bool is_swap = op.work.opcode == WorkOpcode::CompareSwap;
-  Emission out;
+  Emission out =
+      emission_of(is_swap ? wire::Operation::CompareSwap : wire::Operation::FetchAdd, op, at);
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(
-      wire::Service::Rc, is_swap ? wire::Operation::CompareSwap : wire::Operation::FetchAdd);
-  h.bth.pkey = wire::kDefaultPkey;
-  h.bth.dest_qpn = dest_qpn_;
-  h.bth.psn = psn_of(at);
   h.bth.ack_request = true;
   h.remote_address = op.work.remote_address;
   h.rkey = op.work.rkey;

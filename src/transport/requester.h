@@ -1,4 +1,4 @@
-// Requester: the sending half of a reliable connection, as a pure machine.
+// Requester: the sending half of a reliable connection (RC or XRC), as a pure machine.
 //
 // Work goes in by post(), answers by on_acknowledge(), on_read_response() and
 // on_atomic_response(), time by on_time().
@@ -56,6 +56,7 @@ class Requester {
     std::uint8_t retry_count{};
     std::uint8_t rnr_retry{};
     std::uint8_t max_reads{};
+    wire::Service service = wire::Service::Rc;  // or Xrc
   };
   // `memory` outlives this object.
   Requester(const Settings& settings, MemoryPort& memory);
@@ -112,6 +113,7 @@ class Requester {
   bool execute_locals();
   bool is_read_allowed() const;
   std::uint32_t reads_outstanding() const;
+  Emission emission_of(wire::Operation operation, const Operation& op, std::uint64_t at) const;
   Emission emit_request(const Operation& op, std::uint64_t at) const;
   Emission emit_read(const Operation& op, std::uint64_t at) const;
   Emission emit_atomic(const Operation& op, std::uint64_t at) const;
@@ -139,6 +141,7 @@ class Requester {
   std::uint8_t retry_count_;
   std::uint8_t rnr_retry_;  // 7: for ever
   std::uint8_t max_reads_;
+  wire::Service service_;
   MemoryPort& memory_;
 
   std::deque<Operation> work_;  // outstanding, oldest first

@@ -286,5 +286,37 @@ TEST(Requester, AResponseOfTheWrongLengthIsABadResponse) {
   EXPECT_TRUE(c.memory.placed.empty());
 }
 
+// Annex A14: every request names the peer's queue, whatever its place in a message.
+TEST(Requester, AnXrcRequestNamesTheQueueInEveryPacket) {
+  FakeMemory memory;
+  Requester requester({.dest_qpn = {0x20},
+                       .initial_psn = kFirst,
+                       .mtu = kRequesterMtu,
+                       .timeout = kTimeout,
+                       .retry_count = 1,
+                       .rnr_retry = 1,
+                       .max_reads = 4,
+                       .service = wire::Service::Xrc},
+                      memory);
+  std::uint32_t work = 0;
+  for (const WorkOpcode opcode :
+       {WorkOpcode::SendImm, WorkOpcode::Write, WorkOpcode::Read, WorkOpcode::CompareSwap})
+    requester.post({.work = work++,
+                    .opcode = opcode,
+                    .bytes = is_atomic(opcode) ? 8u : 700u,
+                    .remote_address = 0x1000,
+                    .rkey = {7},
+                    .xrc_srqn = 0x4711});
+  std::vector<std::uint8_t> opcodes;
+  while (const auto out = requester.poll_packet(Time{1})) {
+    const wire::OpcodeInfo* info = wire::find_opcode(out->headers.bth.opcode);
+    EXPECT_EQ(info->service, wire::Service::Xrc);
+    EXPECT_TRUE(info->has(wire::Header::Xrceth));
+    EXPECT_EQ(out->headers.xrc_srqn, 0x4711u);
+    opcodes.push_back(out->headers.bth.opcode);
+  }
+  EXPECT_EQ(opcodes, (std::vector<std::uint8_t>{0xa0, 0xa1, 0xa3, 0xa6, 0xa7, 0xa8, 0xac, 0xb3}));
+}
+
 }  // namespace
 }  // namespace softhca::transport

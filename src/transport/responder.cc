@@ -53,9 +53,10 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
 
 Responder::Verdict Responder::admit(const Request& request) {
   using Check = Verdict (Responder::*)(const Request&) const;
-  static constexpr Check kInSpecOrder[] = {&Responder::check_psn,       &Responder::check_opcode,
-                                           &Responder::check_sequence,  &Responder::check_payload,
-                                           &Responder::check_alignment, &Responder::check_rights};
+  static constexpr Check kInSpecOrder[] = {
+      &Responder::check_psn,          &Responder::check_opcode,  &Responder::check_sequence,
+      &Responder::check_shared_queue, &Responder::check_payload, &Responder::check_alignment,
+      &Responder::check_rights};
   for (const Check check : kInSpecOrder)
     if (Verdict verdict = (this->*check)(request); verdict.kind != Verdict::Kind::Proceed)
       return verdict;
@@ -97,6 +98,20 @@ Responder::Verdict Responder::check_sequence(const Request& request) const {
   return {.kind = Verdict::Kind::Refuse,
           .fault = Fault::InvalidRequest,
           .reason = {.id = ReasonId::UnexpectedOpcode, .object = request.info.opcode}};
+}
+
+// A14: a request names a queue of the target's domain, and a message the same one throughout.
+Responder::Verdict Responder::check_shared_queue(const Request& request) const {
+  if (!request.info.has(wire::Header::Xrceth)) return {};
+  const std::uint32_t srqn = request.headers.xrc_srqn;
+  trace::Reason reason = memory_.check_shared_queue(srqn);
+  if (!reason && !request.info.starts() && srqn != message_.srqn)
+    reason = {.id = ReasonId::XrcQueueUnknown, .object = srqn};
+  if (!reason) return {};
+  const bool is_ours = reason.id == ReasonId::SharedQueueFailed;
+  return {.kind = Verdict::Kind::Refuse,
+          .fault = is_ours ? Fault::RemoteOperational : Fault::InvalidRequest,
+          .reason = reason};
 }
 
 // C9-105 ff.: how long the payload is, and that it adds up to what the RETH announced.
@@ -209,7 +224,8 @@ Responder::Verdict Responder::execute_send(const Request& request) {
                 .slot = *held_,
                 .address = 0,
                 .key = {},
-                .bytes = 0};
+                .bytes = 0,
+                .srqn = request.headers.xrc_srqn};
   held_.reset();
   const std::uint32_t bytes = request.payload_bytes;
   if (message_.slot.broken)
@@ -249,7 +265,8 @@ Responder::Verdict Responder::execute_write(const Request& request) {
                 .slot = {},
                 .address = request.headers.remote_address,
                 .key = request.headers.rkey,
-                .bytes = request.headers.dma_length};
+                .bytes = request.headers.dma_length,
+                .srqn = request.headers.xrc_srqn};
   if (bytes != 0) {
     const trace::Reason reason = memory_.place({.place = PayloadRef::Place::Region,
                                                 .work = 0,
@@ -257,6 +274,7 @@ Responder::Verdict Responder::execute_write(const Request& request) {
                                                 .key = message_.key,
                                                 .address = message_.address + message_.offset,
                                                 .bytes = bytes,
+                                                .srqn = message_.srqn,
                                                 .left = message_.bytes - message_.offset - bytes});
     if (reason)
       return {.kind = Verdict::Kind::Refuse, .fault = memory_fault(reason), .reason = reason};
@@ -291,7 +309,8 @@ Responder::Verdict Responder::execute_read(const Request& request) {
                  .key = h.rkey,
                  .address = h.remote_address,
                  .bytes = h.dma_length,
-                 .atomic = {}});
+                 .atomic = {},
+                 .srqn = h.xrc_srqn});
   return {};
 }
 
@@ -330,6 +349,7 @@ Responder::Verdict Responder::execute_atomic(const Request& request) {
                  .address = 0,
                  .bytes = kAtomicBytes,
                  .atomic = atomic,
+                 .srqn = request.headers.xrc_srqn,
                  .original = *original});
   return {};
 }

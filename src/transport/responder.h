@@ -1,4 +1,4 @@
-// Responder: the receiving half of a reliable connection, as a pure machine.
+// Responder: the receiving half of a reliable connection (RC or XRC), as a pure machine.
 //
 // A request goes through admit(): check_* functions in the order of the specification, each of
 // which can only say proceed, drop, duplicate or refuse. Then exactly one execute_*, then exactly
@@ -63,6 +63,7 @@ class Responder {
     bool may_write{};
     bool may_atomic{};
     std::uint32_t max_message_bytes = 1u << 31;
+    wire::Service service = wire::Service::Rc;  // or Xrc
   };
   // `memory` outlives this object.
   Responder(const Settings& settings, MemoryPort& memory);
@@ -116,6 +117,7 @@ class Responder {
     std::uint64_t address{};
     std::uint32_t bytes{};
     AtomicOperation atomic;
+    std::uint32_t srqn{};      // XRC
     std::uint64_t original{};  // what the atomic found
   };
   struct Reply {
@@ -142,6 +144,7 @@ class Responder {
     std::uint64_t address{};  // WRITE: from its RETH
     wire::Key key;
     std::uint64_t bytes{};
+    std::uint32_t srqn{};  // XRC
   };
 
   // responder.cc: checks, in the order of IBTA 9.7.4
@@ -149,6 +152,7 @@ class Responder {
   Verdict check_psn(const Request& request) const;
   Verdict check_opcode(const Request& request) const;
   Verdict check_sequence(const Request& request) const;
+  Verdict check_shared_queue(const Request& request) const;
   Verdict check_alignment(const Request& request) const;
   Verdict check_payload(const Request& request) const;
   Verdict check_rights(const Request& request) const;

@@ -129,8 +129,8 @@ void Responder::repeat_read(const Request& request) {
     if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
     const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
     const bool within = !read.is_atomic && !read.is_write && h.rkey == read.key &&
-                        h.remote_address == read.address + offset && offset <= read.bytes &&
-                        h.dma_length <= read.bytes - offset &&
+                        h.xrc_srqn == read.srqn && h.remote_address == read.address + offset &&
+                        offset <= read.bytes && h.dma_length <= read.bytes - offset &&
                         packets <= read.packets - static_cast<std::uint32_t>(skip);
     if (!within) return;
     Resource part = read;
@@ -147,7 +147,8 @@ void Responder::repeat_read(const Request& request) {
 void Responder::repeat_atomic(const Request& request) {
   const AtomicOperation atomic = AtomicOperation::of(request.info, request.headers);
   for (const Resource& done : resources_)
-    if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic)
+    if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic &&
+        done.srqn == request.headers.xrc_srqn)
       return answer_again(done, done.first);
 }
 
@@ -186,7 +187,7 @@ std::optional<Emission> Responder::poll_packet() {
 Emission Responder::emission_of(wire::Operation operation, wire::Psn psn) const {
   Emission out;
   wire::Headers& h = out.headers;
-  h.bth.opcode = wire::opcode_of(wire::Service::Rc, operation);
+  h.bth.opcode = wire::opcode_of(settings_.service, operation);
   h.bth.pkey = wire::kDefaultPkey;
   h.bth.dest_qpn = settings_.dest_qpn;
   h.bth.psn = psn;
@@ -235,7 +236,8 @@ Emission Responder::emit_read_response(const Reply& reply) const {
                    .offset = 0,
                    .key = reply.resource.key,
                    .address = reply.resource.address + offset,
-                   .bytes = bytes};
+                   .bytes = bytes,
+                   .srqn = reply.resource.srqn};
   return out;
 }
 

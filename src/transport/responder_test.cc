@@ -194,5 +194,74 @@ TEST(Responder, NeverAcknowledgesTheNumberOfARead) {
   c.expect({{AethKind::Ack, 0}});
 }
 
+// A responder of XRC and the packets of its peer, each of which names a queue.
+struct XrcTalk {
+  FakeMemory memory;
+  Responder responder{{.dest_qpn = {0x20},
+                       .expected_psn = {0},
+                       .mtu = kResponderMtu,
+                       .max_reads = 2,
+                       .min_rnr_timer = 5,
+                       .may_read = true,
+                       .may_write = true,
+                       .service = wire::Service::Xrc},
+                      memory};
+
+  XrcTalk() { memory.shared_queue = 9; }
+  std::optional<Emission> send(Operation operation, std::uint32_t psn, std::uint32_t bytes,
+                               std::uint32_t srqn, std::uint32_t dma_length = 0) {
+    const wire::OpcodeInfo* info =
+        wire::find_opcode(wire::opcode_of(wire::Service::Xrc, operation));
+    wire::Headers h;
+    h.bth.opcode = info->opcode;
+    h.bth.psn = Psn{psn};
+    h.bth.ack_request = true;
+    h.xrc_srqn = srqn;
+    h.dma_length = dma_length;
+    h.remote_address = 0x1000;
+    h.rkey = {7};
+    responder.on_request(*info, h, bytes);
+    return responder.poll_packet();
+  }
+};
+
+TEST(Responder, AnswersXrcWithXrcOpcodes) {
+  XrcTalk c;
+  c.memory.receives = 1;
+  const auto ack = c.send(Operation::SendOnly, 0, 10, 9);
+  ASSERT_TRUE(ack);
+  EXPECT_EQ(ack->headers.bth.opcode, 0xb1);
+  const auto response = c.send(Operation::ReadRequest, 1, 0, 9, 20);
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->headers.bth.opcode, 0xb0);
+  EXPECT_EQ(response->payload.srqn, 9u);
+}
+
+// Annex A14; what is said again is said again whatever the duplicate names.
+TEST(Responder, RefusesXrcRequestsForQueuesThatAreNotThere) {
+  XrcTalk c;
+  const auto ack = c.send(Operation::WriteOnly, 0, 10, 9, 10);
+  ASSERT_TRUE(ack);
+  EXPECT_EQ(ack->headers.aeth_kind, AethKind::Ack);
+  const auto again = c.send(Operation::WriteOnly, 0, 10, 8, 10);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->headers.aeth_kind, AethKind::Ack);
+  const auto nak = c.send(Operation::WriteOnly, 1, 10, 8, 10);
+  ASSERT_TRUE(nak);
+  EXPECT_EQ(nak->headers.aeth_kind, AethKind::Nak);
+  EXPECT_EQ(nak->headers.aeth_value, static_cast<std::uint8_t>(wire::NakCode::InvalidRequest));
+  EXPECT_EQ(c.memory.placed.size(), 1u);
+  EXPECT_EQ(c.responder.poll_failure()->reason.id, trace::ReasonId::XrcQueueUnknown);
+}
+
+TEST(Responder, AnXrcMessageKeepsToItsQueue) {
+  XrcTalk c;
+  EXPECT_TRUE(c.send(Operation::WriteFirst, 0, kResponderMtu, 9, 400));
+  c.memory.shared_queue = 8;  // both are there, one at a time
+  const auto nak = c.send(Operation::WriteLast, 1, 400 - kResponderMtu, 8);
+  ASSERT_TRUE(nak);
+  EXPECT_EQ(nak->headers.aeth_kind, AethKind::Nak);
+}
+
 }  // namespace
 }  // namespace softhca::transport

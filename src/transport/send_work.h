@@ -19,6 +19,7 @@ struct SendWork {
   std::uint64_t remote_address{};
   wire::Key rkey;
   std::uint32_t immediate{};
+  std::uint32_t xrc_srqn{};     // XRC
   std::uint64_t swap_or_add{};  // atomics
   std::uint64_t compare{};
   bool signaled{};

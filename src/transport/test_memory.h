@@ -11,6 +11,10 @@ struct FakeMemory final : MemoryPort {
     ++checked;
     return refusal;
   }
+  trace::Reason check_shared_queue(std::uint32_t srqn) override {
+    if (srqn == shared_queue) return {};
+    return {.id = trace::ReasonId::XrcQueueUnknown, .object = srqn};
+  }
   trace::Reason place(const PayloadRef& to) override {
     placed.push_back(to);
     return place_refusal;
@@ -45,6 +49,7 @@ struct FakeMemory final : MemoryPort {
   trace::Reason local_refusal;
   std::vector<wire::Key> invalidated;
   std::vector<std::uint32_t> locals;  // executed
+  std::uint32_t shared_queue = 0;
   int receives = 0;
   std::uint32_t next_receive = 0;
   std::uint64_t receive_bytes = 1 << 20;

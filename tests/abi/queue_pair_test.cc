@@ -89,7 +89,7 @@ TEST(QueuePair, IsNotCreatedBeyondAdvertisedLimits) {
 TEST(QueuePair, AnswersEopnotsuppForOtherServices) {
   Endpoint end;
   ASSERT_TRUE(end.is_ready());
-  for (const ibv_qp_type type : {IBV_QPT_XRC_SEND, IBV_QPT_DRIVER}) {
+  for (const ibv_qp_type type : {IBV_QPT_DRIVER}) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = end.cq;
     wanted.qp_type = type;

@@ -37,6 +37,10 @@ struct Shelf final : MemoryPort {
   trace::Reason execute_local(std::uint32_t work) override { return port.execute_local(work); }
   std::optional<ReceiveSlot> take_receive() override { return port.take_receive(); }
 
+  trace::Reason check_shared_queue(std::uint32_t srqn) override {
+    return port.check_shared_queue(srqn);
+  }
+
   // Every message of these files counts from 0x21 to 0x7a, over and over.
   bool holds(std::size_t count) const {
     for (std::size_t i = 0; i < count; ++i)

@@ -17,13 +17,22 @@ struct EventLog final : driver::EventSink {
     driver::QueuePair* qp;
     trace::ReasonId reason;
   };
+  struct Shared {
+    driver::AsyncEventType type;
+    driver::SharedReceiveQueue* srq;
+  };
   std::vector<Async> async;
+  std::vector<Shared> srqs;
   int completions = 0;
 
   void completion_event(driver::CompletionQueue&) override { ++completions; }
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue*,
                    const trace::Reason& reason) override {
     async.push_back({type, qp, reason.id});
+  }
+  void srq_event(driver::AsyncEventType type, driver::SharedReceiveQueue& srq,
+                 const trace::Reason&) override {
+    srqs.push_back({type, &srq});
   }
 };
 

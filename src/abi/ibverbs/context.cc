@@ -117,10 +117,16 @@ VERB("IBVERBS_1.1", void, ibv_ack_async_event, (ibv_async_event * event)) {
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
       acknowledge(Qp::of(event->element.qp).owner(), Qp::of(event->element.qp).async_events(), 1);
       break;
     case IBV_EVENT_WQ_FATAL:
       acknowledge(Wq::of(event->element.wq).owner(), Wq::of(event->element.wq).async_events(), 1);
+      break;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      acknowledge(Srq::of(event->element.srq).owner(), Srq::of(event->element.srq).async_events(),
+                  1);
       break;
     default:
       break;  // about the device or the port, which do not go

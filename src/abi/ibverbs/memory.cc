@@ -44,10 +44,7 @@ Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
     return region.error().code == EINVAL && !offered ? Errno{EOPNOTSUPP} : region.error();
   }
   mr->addr = request.start;
-  mr->length = request.length;
-  mr->handle = region->key.index();
-  mr->lkey = mr->rkey = region->key.value;
-  domain.owner().adopt(*mr);
+  mr->take(*region);
   return mr.release();
 }
 
@@ -61,6 +58,24 @@ Outcome<Mr*> Mr::create_null(Pd& domain) {
   mr->lkey = mr->rkey = key->value;
   domain.owner().adopt(*mr);
   return mr.release();
+}
+
+Outcome<Mr*> Mr::create_on_device(Pd& domain, const driver::Engine::DeviceRange& range,
+                                  unsigned access) {
+  std::unique_ptr<Mr> mr(new Mr(domain));
+  const auto region = domain.owner().command([&](driver::Engine& engine, Time now) {
+    return engine.register_dm(domain.number(), range, driver::AccessFlags::of_bits(access), now);
+  });
+  if (!region) return region.error();
+  mr->take(*region);
+  return mr.release();
+}
+
+void Mr::take(const driver::Region& region) {
+  length = region.length;
+  handle = region.key.index();
+  lkey = rkey = region.key.value;
+  owner().adopt(*this);
 }
 
 // Windows of the program may still be bound to it.

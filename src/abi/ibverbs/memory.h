@@ -38,6 +38,9 @@ class Mr final : public ibv_mr, public Owned {
   static Outcome<Mr*> create(Pd& domain, const Request& request);
   // FAILS WITH ENOMEM
   static Outcome<Mr*> create_null(Pd& domain);
+  // Of memory on the device. FAILS WITH EINVAL, ENOMEM
+  static Outcome<Mr*> create_on_device(Pd& domain, const driver::Engine::DeviceRange& range,
+                                       unsigned access);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
@@ -50,6 +53,7 @@ class Mr final : public ibv_mr, public Owned {
     context = domain.context;
     pd = &domain;
   }
+  void take(const driver::Region& region);
 };
 
 // Operations that programs reach through the context.

@@ -92,6 +92,7 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType
     request.target = Ah::of(wr.wr.ud.ah).target(wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
     return request;
   }
+  if (type == transport::QpType::XrcSend) request.xrc_srqn = wr.qp_type.xrc.remote_srqn;
   if (transport::is_local(request.opcode)) {
     if (const auto taken = take_local(wr, request); !taken) return taken.error();
   } else if (transport::is_atomic(request.opcode)) {
@@ -105,8 +106,12 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType
   return request;
 }
 
-Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, transport::QpType,
-                                           SgeCopy& sges) {
+template <class Target>
+Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, const Target& pair, SgeCopy& sges) {
+  return request_of(wr, pair.type(), sges);
+}
+template <class Target>
+Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, const Target&, SgeCopy& sges) {
   if (wr.num_sge < 0) return Errno{EINVAL};
   return driver::ReceiveRequest{.wr_id = wr.wr_id, .sges = sges.of(wr.sg_list, wr.num_sge)};
 }
@@ -115,25 +120,26 @@ auto post(driver::Engine& engine, driver::QueuePair& pair, const driver::SendReq
           bool more, Time now) {
   return engine.post_send(pair, request, more, now);
 }
-auto post(driver::Engine& engine, driver::QueuePair& pair, const driver::ReceiveRequest& request,
-          bool more, Time now) {
-  return engine.post_receive(pair, request, more, now);
+template <class Target>
+auto post(driver::Engine& engine, Target& queue, const driver::ReceiveRequest& request, bool more,
+          Time now) {
+  return engine.post_receive(queue, request, more, now);
 }
 void ring(driver::Engine& engine, driver::QueuePair& pair, const ibv_send_wr*, Time now) {
   engine.ring_send_doorbell(pair, now);
 }
-void ring(driver::Engine& engine, driver::QueuePair& pair, const ibv_recv_wr*, Time now) {
-  engine.ring_receive_doorbell(pair, now);
+template <class Target>
+void ring(driver::Engine& engine, Target& queue, const ibv_recv_wr*, Time now) {
+  engine.ring_receive_doorbell(queue, now);
 }
 
 // Posts from `next` on, which is left at the first one that was refused.
-template <class WorkRequest>
-Outcome<void> post_list(driver::Engine& engine, driver::QueuePair& pair, WorkRequest*& next,
-                        Time now) {
+template <class Target, class WorkRequest>
+Outcome<void> post_list(driver::Engine& engine, Target& pair, WorkRequest*& next, Time now) {
   SgeCopy sges;
   for (const WorkRequest* const first = next; next != nullptr; next = next->next) {
     Outcome<void> posted;
-    if (const auto request = request_of(*next, pair.type(), sges); !request) {
+    if (const auto request = request_of(*next, pair, sges); !request) {
       posted = request.error();
     } else {
       posted = outcome_of(post(engine, pair, *request, next->next != nullptr, now));
@@ -161,6 +167,16 @@ int post_to(Context& owner, driver::QueuePair& pair, WorkRequest* next, WorkRequ
 
 int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept {
   return post_to(Qp::of(qp).owner(), Qp::of(qp).pair(), list, bad);
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* next, ibv_recv_wr** bad) noexcept {
+  const int code = answer_errno([&] {
+    return Srq::of(srq).owner().command([&](driver::Engine& engine, Time now) {
+      return post_list(engine, Srq::of(srq).queue(), next, now);
+    });
+  });
+  if (code != 0 && bad != nullptr) *bad = next;
+  return code;
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {

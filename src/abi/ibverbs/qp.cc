@@ -24,32 +24,52 @@ ibv_qp_cap as_verbs(const driver::QueueCapacity& capacity) {
   return cap;
 }
 
-Outcome<void> check(const Pd& domain, const ibv_qp_init_attr& wanted) {
-  if (wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return Errno{EINVAL};
-  if (wanted.send_cq->context != domain.context || wanted.recv_cq->context != domain.context)
-    return Errno{EINVAL};
-  if (wanted.srq != nullptr) return Errno{EOPNOTSUPP};
-  switch (number_of(wanted.qp_type)) {
+// Leaves only those completion queues that a queue pair of its type has.
+Outcome<void> check(const Qp::Home& home, ibv_qp_init_attr& wanted) {
+  const std::uint32_t type = number_of(wanted.qp_type);
+  switch (type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_UD:
     case IBV_QPT_RAW_PACKET:
-      return {};  // the engine says which services it offers
+      break;  // the engine says which services it offers
+    case IBV_QPT_XRC_SEND:
+      wanted.recv_cq = nullptr;
+      break;
+    case IBV_QPT_XRC_RECV:
+      wanted.send_cq = wanted.recv_cq = nullptr;
+      break;
     default:
       return Errno{EOPNOTSUPP};
   }
+  if (type == IBV_QPT_XRC_RECV ? home.xrcd == nullptr : home.domain == nullptr)
+    return Errno{EINVAL};
+  const auto fits = [&](const auto* object, bool needed) {
+    return object == nullptr ? !needed : object->context == home.context;
+  };
+  const bool sends = type != IBV_QPT_XRC_RECV;
+  if (!fits(wanted.send_cq, sends) || !fits(wanted.recv_cq, sends && type != IBV_QPT_XRC_SEND) ||
+      !fits(wanted.srq, false))
+    return Errno{EINVAL};
+  return {};
+}
+
+driver::CompletionQueue* queue_of(ibv_cq* cq) {
+  return cq == nullptr ? nullptr : Cq::of(cq).queue();
 }
 
 }  // namespace
 
-Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted, RwqIndTable* table)
-    : signal_all_(wanted.sq_sig_all != 0),
+Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
+    : xrcd_(home.xrcd),
       table_(table),
+      signal_all_(wanted.sq_sig_all != 0),
       async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
   ibv_qp& qp = known.qp_base;
-  qp.context = domain.context;
+  qp.context = home.context;
   qp.qp_context = wanted.qp_context;
-  qp.pd = &domain;
+  qp.pd = home.domain;
+  qp.srq = wanted.srq;
   qp.send_cq = wanted.send_cq;
   qp.recv_cq = wanted.recv_cq;
   qp.qp_type = wanted.qp_type;
@@ -58,23 +78,33 @@ Qp::Qp(Pd& domain, const ibv_qp_init_attr& wanted, RwqIndTable* table)
   pthread_cond_init(&qp.cond, nullptr);
   fill_builder_slots(*this);
   if (table_ != nullptr) ++table_->queue_pairs;
+  if (xrcd_ != nullptr) ++xrcd_->dependants;
 }
 
 Qp::~Qp() {
   if (table_ != nullptr) --table_->queue_pairs;
   owner().async_events().forget(async_events_);
+  if (xrcd_ != nullptr) --xrcd_->dependants;
   if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
   pthread_cond_destroy(&known.qp_base.cond);
   pthread_mutex_destroy(&known.qp_base.mutex);
 }
 
-Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted, const ReceiveSpread* spread) {
-  if (const auto possible = check(domain, wanted); !possible) return possible.error();
-  std::unique_ptr<Qp> qp(new Qp(domain, wanted, spread != nullptr ? spread->table : nullptr));
-  driver::Engine::QueuePairSpec spec{.pd = domain.number(),
+Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted, const ReceiveSpread* spread) {
+  ibv_qp_init_attr has = wanted;
+  if (const auto possible = check(asked, has); !possible) return possible.error();
+  Home home = asked;
+  if (number_of(wanted.qp_type) == IBV_QPT_XRC_RECV)
+    home.domain = nullptr;
+  else
+    home.xrcd = nullptr;
+  std::unique_ptr<Qp> qp(new Qp(home, has, spread != nullptr ? spread->table : nullptr));
+  driver::Engine::QueuePairSpec spec{.pd = home.domain ? home.domain->number() : 0,
                                      .type = static_cast<transport::QpType>(wanted.qp_type),
-                                     .send_cq = Cq::of(wanted.send_cq).queue(),
-                                     .receive_cq = Cq::of(wanted.recv_cq).queue(),
+                                     .send_cq = queue_of(has.send_cq),
+                                     .receive_cq = queue_of(has.recv_cq),
+                                     .srq = has.srq ? &Srq::of(has.srq).queue() : nullptr,
+                                     .xrcd = home.xrcd ? home.xrcd->number() : 0,
                                      .capacity = capacity_of(wanted.cap),
                                      .signal_all = wanted.sq_sig_all != 0,
                                      .events = qp.get()};
@@ -85,17 +115,39 @@ Outcome<Qp*> Qp::create(Pd& domain, ibv_qp_init_attr& wanted, const ReceiveSprea
   const auto pair = qp->owner().command(
       [&](driver::Engine& engine, Time now) { return engine.create_qp(spec, now); });
   if (!pair) return pair.error();
-  qp->pair_ = *pair;
-  qp->verbs().qp_num = qp->verbs().handle = qp->pair_->qpn().value;
-  qp->owner().adopt(*qp);
-  wanted.cap = as_verbs(qp->pair_->capacity());
-  return qp.release();
+  wanted.cap = as_verbs((*pair)->capacity());
+  return qp.release()->adopted(**pair);
+}
+
+Outcome<Qp*> Qp::adopted(driver::QueuePair& pair) {
+  pair_ = &pair;
+  verbs().qp_num = verbs().handle = pair.qpn().value;
+  owner().adopt(*this);
+  return this;
+}
+
+Outcome<Qp*> Qp::open(Xrcd& xrcd, std::uint32_t qpn, void* qp_context) {
+  ibv_qp_init_attr as_it_is{};
+  as_it_is.qp_context = qp_context;
+  as_it_is.qp_type = IBV_QPT_XRC_RECV;
+  std::unique_ptr<Qp> qp(
+      new Qp({.context = xrcd.context, .domain = nullptr, .xrcd = &xrcd}, as_it_is, nullptr));
+  const auto pair =
+      qp->owner().command([&](driver::Engine& engine, Time) -> Outcome<driver::QueuePair*> {
+        driver::QueuePair* const found = engine.open_qp(xrcd.number(), {qpn}, qp.get());
+        if (found == nullptr) return Errno{EINVAL};
+        return found;
+      });
+  if (!pair) return pair.error();
+  qp->verbs().state = static_cast<ibv_qp_state>((*pair)->state());
+  return qp.release()->adopted(**pair);
 }
 
 Outcome<void> Qp::offer_builder(std::uint64_t operations) {
   using transport::QpType;
   const QpType type = pair_->type();
-  const std::uint64_t offered = type == QpType::Ud          ? SendBuilder::kDatagramOperations
+  const std::uint64_t offered = type == QpType::XrcReceive  ? 0
+                                : type == QpType::Ud        ? SendBuilder::kDatagramOperations
                                 : type == QpType::Uc        ? SendBuilder::kUnreliableOperations
                                 : type == QpType::RawPacket ? SendBuilder::kRawOperations
                                                             : SendBuilder::kOperations;
@@ -106,7 +158,7 @@ Outcome<void> Qp::offer_builder(std::uint64_t operations) {
 
 Outcome<void> Qp::destroy() {
   const auto gone = owner().take_off(
-      [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); });
+      [&](driver::Engine& engine, Time now) { return engine.close_qp(*pair_, this, now); });
   if (!gone) return gone;
   owner().async_events().forget(async_events_);
   if (!owner().is_left_behind()) async_events_.wait();
@@ -115,7 +167,7 @@ Outcome<void> Qp::destroy() {
 }
 
 void Qp::abandon(driver::Engine& engine, Time now) {
-  [[maybe_unused]] const auto gone = engine.destroy_qp(*pair_, now);
+  [[maybe_unused]] const auto gone = engine.close_qp(*pair_, this, now);
 }
 
 void Qp::async_event(driver::AsyncEventType type, driver::QueuePair*, driver::CompletionQueue*,
@@ -132,6 +184,7 @@ void Qp::report(ibv_qp_init_attr& attributes) {
   attributes.qp_context = qp.qp_context;
   attributes.send_cq = qp.send_cq;
   attributes.recv_cq = qp.recv_cq;
+  attributes.srq = qp.srq;
   attributes.cap = as_verbs(pair_->capacity());
   attributes.qp_type = qp.qp_type;
   attributes.sq_sig_all = signal_all_ ? 1 : 0;
@@ -139,7 +192,8 @@ void Qp::report(ibv_qp_init_attr& attributes) {
 
 VERB("IBVERBS_1.1", ibv_qp*, ibv_create_qp, (ibv_pd * pd, ibv_qp_init_attr* attributes)) {
   return answer_pointer([&]() -> Outcome<ibv_qp*> {
-    const auto qp = Qp::create(Pd::of(pd), *attributes);
+    const auto qp =
+        Qp::create({.context = pd->context, .domain = &Pd::of(pd), .xrcd = nullptr}, *attributes);
     if (!qp) return qp.error();
     return &(*qp)->verbs();
   });
@@ -148,6 +202,7 @@ VERB("IBVERBS_1.1", ibv_qp*, ibv_create_qp, (ibv_pd * pd, ibv_qp_init_attr* attr
 namespace {
 
 Outcome<ibv_qp*> create_spreading_qp(const ibv_qp_init_attr_ex& wanted) {
+  if (wanted.pd == nullptr) return Errno{EINVAL};
   const auto spread = receive_spread(wanted);
   if (!spread) return spread.error();
   ibv_cq* const cq = spread->table->queues().front()->cq;
@@ -155,27 +210,35 @@ Outcome<ibv_qp*> create_spreading_qp(const ibv_qp_init_attr_ex& wanted) {
   attributes.qp_context = wanted.qp_context;
   attributes.send_cq = attributes.recv_cq = cq;
   attributes.qp_type = wanted.qp_type;
-  const auto qp = Qp::create(Pd::of(wanted.pd), attributes, &*spread);
+  const auto qp =
+      Qp::create({.context = wanted.pd->context, .domain = &Pd::of(wanted.pd), .xrcd = nullptr},
+                 attributes, &*spread);
   if (!qp) return qp.error();
   return &(*qp)->verbs();
 }
 
 }  // namespace
 
-ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attributes) noexcept {
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept {
   return answer_pointer([&]() -> Outcome<ibv_qp*> {
-    constexpr std::uint32_t kOffered =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr std::uint32_t kOffered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+                                       IBV_QP_INIT_ATTR_CREATE_FLAGS |
+                                       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     constexpr std::uint32_t kSpreads = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     const std::uint32_t mask = attributes->comp_mask;
     if ((mask & ~(kOffered | kSpreads)) != 0) return Errno{EOPNOTSUPP};
-    if ((mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) return Errno{EINVAL};
+    ibv_pd* const pd = (mask & IBV_QP_INIT_ATTR_PD) != 0 ? attributes->pd : nullptr;
+    ibv_xrcd* const xrcd = (mask & IBV_QP_INIT_ATTR_XRCD) != 0 ? attributes->xrcd : nullptr;
+    if ((pd != nullptr && pd->context != context) || (xrcd != nullptr && xrcd->context != context))
+      return Errno{EINVAL};
     if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0)
       return Errno{EOPNOTSUPP};
     if ((mask & kSpreads) != 0) return create_spreading_qp(*attributes);
     // ibv_qp_init_attr_ex begins with an ibv_qp_init_attr.
-    const auto qp =
-        Qp::create(Pd::of(attributes->pd), *reinterpret_cast<ibv_qp_init_attr*>(attributes));
+    const auto qp = Qp::create({.context = context,
+                                .domain = pd != nullptr ? &Pd::of(pd) : nullptr,
+                                .xrcd = xrcd != nullptr ? &Xrcd::of(xrcd) : nullptr},
+                               *reinterpret_cast<ibv_qp_init_attr*>(attributes));
     if (!qp) return qp.error();
     if ((mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       if (const auto offered = (*qp)->offer_builder(attributes->send_ops_flags); !offered) {
@@ -183,6 +246,23 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attributes) noexcept {
         return offered.error();
       }
     }
+    return &(*qp)->verbs();
+  });
+}
+
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) noexcept {
+  return answer_pointer([&]() -> Outcome<ibv_qp*> {
+    constexpr std::uint32_t kNeeded =
+        IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    const std::uint32_t mask = attributes->comp_mask;
+    if ((mask & ~(kNeeded | IBV_QP_OPEN_ATTR_CONTEXT)) != 0) return Errno{EOPNOTSUPP};
+    if ((mask & kNeeded) != kNeeded || number_of(attributes->qp_type) != IBV_QPT_XRC_RECV ||
+        attributes->xrcd == nullptr || attributes->xrcd->context != context)
+      return Errno{EINVAL};
+    const auto qp =
+        Qp::open(Xrcd::of(attributes->xrcd), attributes->qp_num,
+                 (mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0 ? attributes->qp_context : nullptr);
+    if (!qp) return qp.error();
     return &(*qp)->verbs();
   });
 }

@@ -8,16 +8,25 @@
 #include "abi/ibverbs/cq.h"
 #include "abi/ibverbs/memory.h"
 #include "abi/ibverbs/send_builder.h"
+#include "abi/ibverbs/srq.h"
 #include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
 
 class Qp final : public QpLayout, public Owned, private driver::EventSink {
  public:
+  // What a queue pair belongs to: a protection domain, or for XRC targets an XRC domain.
+  struct Home {
+    ibv_context* context{};
+    Pd* domain{};
+    Xrcd* xrcd{};
+  };
   // Writes back into `wanted` what the queue pair really has. FAILS WITH EINVAL, ENOMEM, EOPNOTSUPP
   // `spread`: one that spreads its frames; its completion queues are then those of the work queues.
-  static Outcome<Qp*> create(Pd& domain, ibv_qp_init_attr& wanted,
+  static Outcome<Qp*> create(const Home& home, ibv_qp_init_attr& wanted,
                              const ReceiveSpread* spread = nullptr);
+  // One more handle on an XRC target. FAILS WITH EINVAL
+  static Outcome<Qp*> open(Xrcd& xrcd, std::uint32_t qpn, void* qp_context);
   ~Qp() override;
 
   static Qp& of(ibv_qp* verbs) { return static_cast<Qp&>(*reinterpret_cast<QpLayout*>(verbs)); }
@@ -37,14 +46,16 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
   void report(ibv_qp_init_attr& attributes);
 
  private:
-  Qp(Pd& domain, const ibv_qp_init_attr& wanted, RwqIndTable* table);
+  Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table);
+  Outcome<Qp*> adopted(driver::QueuePair& pair);
   void completion_event(driver::CompletionQueue&) override {}
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
                    const trace::Reason& reason) override;
 
   driver::QueuePair* pair_ = nullptr;
-  bool signal_all_;
+  Xrcd* xrcd_;          // XRC targets
   RwqIndTable* table_;  // null: it does not spread its frames
+  bool signal_all_;
   std::unique_ptr<SendBuilder> builder_;
   Acknowledgements async_events_;
 };
@@ -55,5 +66,6 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept;
 int post_receives(Context& owner, driver::QueuePair& pair, ibv_recv_wr* list,
                   ibv_recv_wr** bad) noexcept;
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attributes) noexcept;
 
 }  // namespace softhca::abi

@@ -50,13 +50,16 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_qp_wr = nic::kMaxQueueEntries;
   attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
                           IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
-                          IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
+                          IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
   attr.max_mr = nic::kMaxKeys;
   attr.max_mw = nic::kMaxWindows;
+  attr.max_srq = nic::kMaxSrqs;
+  attr.max_srq_wr = nic::kMaxQueueEntries;
+  attr.max_srq_sge = nic::kMaxSges;
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
   attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);
@@ -137,6 +140,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.completion_timestamp_mask = ~std::uint64_t{0};
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
+    attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
     attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;
     attr.max_wq_type_rq = nic::kMaxQps;

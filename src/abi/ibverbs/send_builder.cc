@@ -12,6 +12,7 @@
 namespace softhca::abi {
 
 bool SendBuilder::is_left_behind() const { return owner_.is_left_behind(); }
+bool SendBuilder::is_for_xrc() const { return pair_.type() == transport::QpType::XrcSend; }
 
 void SendBuilder::begin() {
   if (is_left_behind()) return;
@@ -37,6 +38,12 @@ void SendBuilder::add(const driver::SendRequest& request) {
 void SendBuilder::aim(const driver::DatagramTarget& target) {
   if (drafts_.empty()) return refuse(EINVAL);
   drafts_.back().request.target = target;
+  drafts_.back().is_aimed = true;
+}
+
+void SendBuilder::aim(std::uint32_t xrc_srqn) {
+  if (drafts_.empty()) return refuse(EINVAL);
+  drafts_.back().request.xrc_srqn = xrc_srqn;
   drafts_.back().is_aimed = true;
 }
 
@@ -74,7 +81,8 @@ void SendBuilder::end_inline(std::size_t start) {
 Outcome<void> SendBuilder::check() const {
   if (refused_ != 0) return Errno{refused_};
   if (drafts_.size() > pair_.capacity().send_requests) return Errno{ENOMEM};
-  const bool needs_aim = pair_.type() == transport::QpType::Ud;
+  const bool needs_aim =
+      pair_.type() == transport::QpType::Ud || pair_.type() == transport::QpType::XrcSend;
   for (const Draft& draft : drafts_) {
     if (needs_aim && !draft.is_aimed) return Errno{EINVAL};
     if (draft.sges > pair_.capacity().send_sges &&
@@ -221,6 +229,12 @@ void fill_payloads(ibv_qp_ex& slots) {
     building(qp, [&](SendBuilder& builder) {
       if (ah == nullptr) return builder.refuse(EINVAL);
       builder.aim(Ah::of(ah).target(qpn, qkey));
+    });
+  };
+  slots.wr_set_xrc_srqn = [](ibv_qp_ex* qp, std::uint32_t srqn) {
+    building(qp, [&](SendBuilder& builder) {
+      if (builder.is_for_xrc()) return builder.aim(srqn);
+      builder.refuse(EINVAL);
     });
   };
   slots.wr_set_sge = [](ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address,

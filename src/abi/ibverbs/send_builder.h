@@ -40,12 +40,15 @@ class SendBuilder {
   // In a forked child nothing is built, and posting fails with EPERM: a thread of the parent may
   // be in the middle of it for ever.
   bool is_left_behind() const;
+  bool is_for_xrc() const;
 
   void begin();
   // Starts the next work request.
   void add(const driver::SendRequest& request);
   // Where the datagram that was started last goes.
   void aim(const driver::DatagramTarget& target);
+  // Which shared receive queue of the peer the XRC request that was started last is for.
+  void aim(std::uint32_t xrc_srqn);
   // Give its payload to the work request that was started last. Inline bytes are copied here.
   void add_sge(const driver::Sge& sge);
   void add_inline(std::span<const ibv_data_buf> pieces);

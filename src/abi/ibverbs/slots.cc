@@ -1,5 +1,6 @@
 // Every function pointer that a program may call through a context.
 #include "abi/entry.h"
+#include "abi/ibverbs/device_memory.h"
 #include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
@@ -26,11 +27,6 @@ struct Refusal<Answer (*)(Arguments...)> {
 template <class... Slots>
 void refuse(Slots&... slots) {
   ((slots = Refusal<Slots>::call), ...);
-}
-
-int post_srq_recv(ibv_srq*, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
-  *bad = list;
-  return errno = EOPNOTSUPP;
 }
 
 int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
@@ -64,10 +60,18 @@ void fill(verbs_context& slots) {
   slots.query_device_ex = query_device_ex;
   slots.create_cq_ex = create_cq_ex;
   slots.modify_cq = modify_cq;
+  slots.alloc_dm = alloc_dm;
+  slots.free_dm = free_dm;
+  slots.reg_dm_mr = reg_dm_mr;
   slots.query_rt_values = query_rt_values;
   slots.create_qp_ex = create_qp_ex;
   slots.alloc_null_mr = alloc_null_mr;
+  slots.open_qp = open_qp;
+  slots.create_srq_ex = create_srq_ex;
+  slots.get_srq_num = get_srq_num;
   slots.post_srq_ops = post_srq_ops;
+  slots.open_xrcd = open_xrcd;
+  slots.close_xrcd = close_xrcd;
   slots.ibv_create_flow = create_flow;
   slots.ibv_destroy_flow = destroy_flow;
   slots.create_wq = create_wq;
@@ -75,12 +79,20 @@ void fill(verbs_context& slots) {
   slots.destroy_wq = destroy_wq;
   slots.create_rwq_ind_table = create_rwq_ind_table;
   slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
-  refuse(slots.advise_mr, slots.read_counters, slots.attach_counters_point_flow,
-         slots.create_counters, slots.destroy_counters, slots.reg_dm_mr, slots.alloc_dm,
-         slots.free_dm, slots.modify_flow_action_esp, slots.destroy_flow_action,
-         slots.create_flow_action_esp, slots.modify_qp_rate_limit, slots.alloc_parent_domain,
-         slots.dealloc_td, slots.alloc_td, slots.ABI_placeholder2, slots.ABI_placeholder1,
-         slots.open_qp, slots.get_srq_num, slots.create_srq_ex, slots.open_xrcd, slots.close_xrcd);
+  refuse(slots.advise_mr);
+  refuse(slots.read_counters);
+  refuse(slots.attach_counters_point_flow);
+  refuse(slots.create_counters);
+  refuse(slots.destroy_counters);
+  refuse(slots.modify_flow_action_esp);
+  refuse(slots.destroy_flow_action);
+  refuse(slots.create_flow_action_esp);
+  refuse(slots.modify_qp_rate_limit);
+  refuse(slots.alloc_parent_domain);
+  refuse(slots.dealloc_td);
+  refuse(slots.alloc_td);
+  refuse(slots.ABI_placeholder1);
+  refuse(slots.ABI_placeholder2);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+// SharedReceiveQueue: the program's end of a queue of receives that several queue pairs take from.
+//
+// Threads  called with the device owned
+#pragma once
+#include <cstdint>
+
+#include "driver/work_ring.h"
+#include "nic/records.h"
+
+namespace softhca::driver {
+
+struct SrqCapacity {
+  std::uint32_t requests{};
+  std::uint32_t sges{};
+};
+
+class SharedReceiveQueue {
+ public:
+  std::uint32_t srqn() const { return srqn_; }
+  std::uint32_t pd() const { return pd_; }
+  std::uint32_t xrcd() const { return xrcd_; }   // 0: basic
+  CompletionQueue* cq() const { return cq_; }    // XRC: where its receives complete
+  EventSink* events() const { return events_; }  // null: nobody
+  SrqCapacity capacity() const { return {ring_.slots, ring_.segments}; }  // what was granted
+  // Armed, and not reached yet; 0: none.
+  std::uint32_t limit() const { return published(record_->limit); }
+  // Posted, and not taken by the device yet.
+  std::uint32_t waiting() const { return ring_.posted - published(record_->taken); }
+
+ private:
+  friend class Engine;
+  SharedReceiveQueue() = default;
+
+  std::uint32_t srqn_{};
+  std::uint32_t pd_{};
+  std::uint32_t xrcd_{};
+  CompletionQueue* cq_{};
+  EventSink* events_{};
+  WorkRing ring_;
+  const nic::SrqRecord* record_{};  // what the device publishes of it
+};
+
+}  // namespace softhca::driver
