@@ -140,9 +140,8 @@ void Workload::post_receives(std::size_t from) {
     if (needs_receive(op.kind)) {
       const bool is_send = op.kind != Kind::WriteImm;
       const driver::Sge sge{far.start.value + op.target, op.bytes, far.key.value};
-      const auto posted = far.queues.host->engine().post_receive(
-          *far.queues.qp, {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, false,
-          world_.now());
+      const auto posted = far.queues.post_receive(
+          {d.receive_next | kReceiveTag, {&sge, is_send ? 1u : 0u}}, world_.now());
       if (!posted) break;
       d.receives.push_back(d.receive_next);
     }

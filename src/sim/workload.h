@@ -4,7 +4,7 @@
 // must hold exactly these in the end, and a margin around both that must not change. So whatever
 // the order in which the network delivers, the outcome is known.
 // An atomic has a word of its own, which shows how often it was executed. Half of the ends open
-// their memory by a window, of either type.
+// their memory by a window, of either type. Ends may receive from a queue that could be shared.
 //
 // Oracle  each work request completes exactly once, in the order posted, with success; receives
 //         likewise, with the right length and immediate data; memory equals the model.

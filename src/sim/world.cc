@@ -152,7 +152,7 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
 
 Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
                          const ConnectionSettings& s, driver::SharedReceiveQueue* srq,
-                         driver::EventSink* events, Time now) {
+                         bool makes_shared, driver::EventSink* events, Time now) {
   if (program != host::Pid{}) host.run(program);
   Connection::End end{
       .host = &host, .program = host.running(), .pd = pd, .cq = nullptr, .qp = nullptr};
@@ -165,11 +165,17 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
   const auto cq = engine.create_cq(4 * s.depth, events, now);
   ASSERT(cq);
   end.cq = *cq;
+  end.srq = srq;
+  if (makes_shared) {
+    const auto made = engine.create_srq({.pd = end.pd, .capacity = {s.depth, s.sges}}, now);
+    ASSERT(made);
+    end.srq = *made;
+  }
   const auto qp = engine.create_qp({.pd = end.pd,
                                     .type = s.type,
                                     .send_cq = end.cq,
                                     .receive_cq = end.cq,
-                                    .srq = srq,
+                                    .srq = end.srq,
                                     .capacity = {.send_requests = s.depth,
                                                  .receive_requests = s.depth,
                                                  .send_sges = s.sges,
@@ -187,19 +193,29 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
 
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings) {
   const ConnectionSettings& s = settings;
-  Connection c{make_end(a, s.program_a, s.pd_a, s, nullptr, s.events_a, world.now()),
-               make_end(b, s.program_b, s.pd_b, s, s.srq_b, s.events_b, world.now())};
+  Connection c{
+      make_end(a, s.program_a, s.pd_a, s, nullptr, s.makes_shared_a, s.events_a, world.now()),
+      make_end(b, s.program_b, s.pd_b, s, s.srq_b, s.makes_shared_b, s.events_b, world.now())};
   bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
   bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
   return c;
 }
 
+Result<void, trace::Reason> Connection::End::post_receive(const driver::ReceiveRequest& request,
+                                                          Time now) const {
+  driver::Engine& engine = host->engine();
+  return srq != nullptr ? engine.post_receive(*srq, request, false, now)
+                        : engine.post_receive(*qp, request, false, now);
+}
+
 void disconnect(World& world, const Connection::End& end) {
   driver::Engine& engine = end.host->engine();
   const auto qp = engine.destroy_qp(*end.qp, world.now());
+  Result<void, trace::Reason> srq;
+  if (end.srq != nullptr) srq = engine.destroy_srq(*end.srq, world.now());
   const auto cq = engine.destroy_cq(*end.cq, world.now());
   const auto pd = engine.dealloc_pd(end.pd);
-  ASSERT(qp && cq && pd);
+  ASSERT(qp && srq && cq && pd);
 }
 
 }  // namespace softhca::sim

@@ -75,6 +75,10 @@ struct Connection {
     std::uint32_t pd{};
     driver::CompletionQueue* cq{};
     driver::QueuePair* qp{};
+    driver::SharedReceiveQueue* srq{};  // what it receives from; null: its own queue
+
+    // FAILS WITH what Engine::post_receive says
+    Result<void, trace::Reason> post_receive(const driver::ReceiveRequest& request, Time now) const;
   };
   End a;
   End b;
@@ -99,14 +103,17 @@ struct ConnectionSettings {
   std::uint32_t pd_a = 0;  // protection domains; 0: a new one
   std::uint32_t pd_b = 0;
   driver::SharedReceiveQueue* srq_b = nullptr;  // what `b` receives from; null: its own queue
-  host::Pid program_a;                          // whose the ends are; none: the one that runs there
+  bool makes_shared_a = false;                  // a shared queue for this end alone
+  bool makes_shared_b = false;
+  host::Pid program_a;  // whose the ends are; none: the one that runs there
   host::Pid program_b;
 };
 
 // The programs of the ends run from now on; of one host, that of `b`.
 // REQUIRES: both engines accept it.
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings = {});
-// Destroys the queues of one end, as a program that is done. REQUIRES: its regions are gone.
+// Destroys the queues of one end, as a program that is done. REQUIRES: its regions are gone,
+// and nobody else receives from its shared queue.
 void disconnect(World& world, const Connection::End& end);
 
 }  // namespace softhca::sim

@@ -102,6 +102,8 @@ void Machines::join(Program& a, Program& b) {
   s.psn_b = {static_cast<std::uint32_t>(0xff'ff00 + prng_.below(256))};
   s.program_a = a.pid;
   s.program_b = b.pid;
+  s.makes_shared_a = prng_.chance(1, 4);
+  s.makes_shared_b = prng_.chance(1, 4);
   const Connection connection = connect(*world_, *a.host, *b.host, s);
   const WorkloadSettings load{
       .operations = static_cast<std::uint32_t>(2 + prng_.below(11)),

@@ -31,6 +31,8 @@ WorldOutcome run_world(std::uint64_t seed) {
   connection.max_reads = static_cast<std::uint8_t>(1 + prng.below(8));
   connection.psn_a = {static_cast<std::uint32_t>(prng.below(1u << 24))};
   connection.psn_b = {static_cast<std::uint32_t>(0xff'ff00 + prng.below(256))};
+  connection.makes_shared_a = prng.chance(1, 2);
+  connection.makes_shared_b = prng.chance(1, 2);
   const Connection pair = connect(world, world.host(0), world.host(1), connection);
   Workload workload(world, pair, prng.next());
 
