@@ -98,6 +98,16 @@ struct DatagramTarget {
   std::uint32_t qkey{};
 };
 
+// What a memory window is to open, for peers.
+struct WindowBind {
+  wire::Key window;   // as it is now
+  wire::Key new_key;  // from then on; of the window's index
+  wire::Key region;
+  std::uint64_t address{};
+  std::uint64_t length{};  // 0: nothing any more (type 1)
+  AccessFlags access;      // remote rights; ZeroBased (type 2)
+};
+
 struct SendRequest {
   std::uint64_t wr_id{};
   transport::WorkOpcode opcode{};
@@ -105,11 +115,12 @@ struct SendRequest {
   std::span<const Sge> sges;
   std::uint32_t immediate{};  // host order of the 32 bits on the wire
   std::uint64_t remote_address{};
-  wire::Key rkey;
+  wire::Key rkey;               // or the key to invalidate
   std::uint32_t xrc_srqn{};     // XRC: the peer's shared receive queue
   std::uint64_t swap_or_add{};  // atomics; numbers of this host, as memory holds them
   std::uint64_t compare{};
   DatagramTarget target{};  // datagrams
+  WindowBind bind{};        // BindWindow
 };
 
 struct ReceiveRequest {
@@ -124,6 +135,9 @@ enum class CompletionOpcode : std::uint8_t {
   RdmaRead = 2,
   CompareSwap = 3,
   FetchAdd = 4,
+  BindWindow = 5,
+  LocalInvalidate = 6,
+  AtomicWrite = 9,
   Receive = 128,
   ReceiveRdmaWithImmediate = 129,
 };
@@ -142,6 +156,7 @@ struct Completion {
   wire::Qpn source_qpn = {};      // of a datagram
   std::uint32_t flow_tag = {};    // of a raw frame: what its flow rule says
   Time at = {};                   // by the device's clock
+  bool with_invalidation = {};    // of the key in `immediate`
 };
 
 // As ibv_event_type.

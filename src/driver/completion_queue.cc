@@ -42,6 +42,7 @@ Completion completion_of(const Cqe& cqe) {
   out.with_network_header =
       (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::NetworkHeader)) != 0;
   out.source_qpn = {cqe.source_qpn};
+  out.with_invalidation = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Invalidated)) != 0;
   out.flow_tag = cqe.flow_tag;
   return out;
 }

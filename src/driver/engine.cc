@@ -124,7 +124,7 @@ Result<std::uint32_t, Reason> Engine::alloc_pd() {
 Result<void, Reason> Engine::dealloc_pd(std::uint32_t pd) {
   EngineState& s = *state_;
   const bool busy =
-      s.registrations.uses_pd(pd) ||
+      s.registrations.uses_pd(pd) || !s.device.keys().windows_of(pd).empty() ||
       std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; }) ||
       std::ranges::any_of(s.srqs, [&](const auto& entry) { return entry.second->pd() == pd; });
   if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = pd};
@@ -146,6 +146,27 @@ Result<Region, Reason> Engine::register_memory(std::uint32_t pd, VirtAddr start,
 Result<void, Reason> Engine::deregister_memory(wire::Key key, Time now) {
   return state_->registrations.remove(key, now);
 }
+
+Result<void, Reason> Engine::change_memory(wire::Key key, const RegionChange& change, Time now) {
+  auto changed = state_->registrations.change(key, change, now);
+  if (!changed) {
+    state_->parts.tracer.emit(changed.error(), now);
+    state_->tell("memory re-registration", changed.error());
+  }
+  return changed;
+}
+
+Result<wire::Key, Reason> Engine::register_nothing(std::uint32_t pd) {
+  return state_->registrations.add_nothing(pd);
+}
+
+Result<wire::Key, Reason> Engine::alloc_window(std::uint32_t pd, nic::WindowType type) {
+  return state_->device.keys().insert_window(pd, type);
+}
+
+void Engine::dealloc_window(wire::Key window) { state_->device.keys().remove_window(window); }
+
+void Engine::unbind_windows(wire::Key region) { state_->device.keys().unbind_all(region); }
 
 std::optional<Engine::RegionExample> Engine::first_region() const {
   return state_->registrations.first();
@@ -256,6 +277,8 @@ void Engine::release_program(std::uint32_t program, Time now) {
   for (const auto& [srqn, srq] : s.srqs)
     if (is_its(srq)) its_srqs.push_back(srq.get());
   for (SharedReceiveQueue* srq : its_srqs) undone(destroy_srq(*srq, now));
+  for (const std::uint32_t pd : its_pds)
+    for (const wire::Key window : s.device.keys().windows_of(pd)) dealloc_window(window);
   for (const std::uint32_t pd : its_pds)
     for (const wire::Key key : s.registrations.of_pd(pd)) undone(deregister_memory(key, now));
   std::vector<std::uint32_t> its_memory;

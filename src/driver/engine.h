@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "base/range.h"
 #include "base/result.h"
 #include "driver/attributes.h"
 #include "driver/completion_queue.h"
@@ -22,6 +23,7 @@
 #include "driver/shared_receive_queue.h"
 #include "nic/caller.h"
 #include "nic/completion_queue.h"
+#include "nic/key_table.h"
 #include "nic/steering.h"
 
 namespace softhca::driver {
@@ -47,6 +49,7 @@ class Engine {
   Result<Region, trace::Reason> register_memory(std::uint32_t pd, VirtAddr start,
                                                 std::uint64_t length, WireAddr io_address,
                                                 AccessFlags access, Time now);
+  // FAILS WITH RegionHasWindows
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
 
   // Maps pages of on-demand regions before they are asked for. Without `wait` pages that cannot be
@@ -74,6 +77,24 @@ class Engine {
   };
   Result<Region, trace::Reason> register_dm(std::uint32_t pd, const DeviceRange& range,
                                             AccessFlags access, Time now);
+  // Changes a region under its key. On failure it is what it was.
+  // FAILS WITH what register_memory says; RegionHasWindows
+  struct RegionChange {
+    std::optional<std::uint32_t> pd;
+    std::optional<Range<VirtSpace>> buffer;  // its I/O address is the buffer's own
+    std::optional<AccessFlags> access;
+  };
+  Result<void, trace::Reason> change_memory(wire::Key key, const RegionChange& change, Time now);
+  // A region of every address without a byte: reads as zeros, forgets what is written. For local
+  // use alone. FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> register_nothing(std::uint32_t pd);
+
+  // Memory windows; a window that is bound is unbound. They are bound by post_send.
+  // FAILS WITH WindowsExhausted
+  Result<wire::Key, trace::Reason> alloc_window(std::uint32_t pd, nic::WindowType type);
+  void dealloc_window(wire::Key window);
+  // All windows of a region: whoever owned them has left them behind.
+  void unbind_windows(wire::Key region);
 
   // The first region ever registered here, as an example for people.
   struct RegionExample {

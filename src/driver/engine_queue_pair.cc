@@ -101,12 +101,27 @@ std::uint8_t wqe_flags(const SendRequest& request, bool signal_all) {
       bit(request.flags.has(SendFlag::Inline), nic::WqeFlag::Inline));
 }
 
-bool is_offered(transport::QpType type, WorkOpcode opcode) {
-  if (type == transport::QpType::RawPacket) return opcode == WorkOpcode::Send;
-  if (type == transport::QpType::Ud)
-    return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
-  if (type == transport::QpType::XrcReceive) return false;
-  return opcode <= WorkOpcode::FetchAdd;
+constexpr std::uint32_t kBindFlags = 1 | 2 | 4 | 8 | 32;  // local write says nothing of a window
+
+// What the device does not look at in a request on its own keys, and what a bind may ask for.
+Reason check_local(const SendRequest& request) {
+  const auto refuse = [&](ReasonId id) { return Reason{.id = id, .object = request.rkey.value}; };
+  if (request.flags.has(SendFlag::Inline) || !request.sges.empty())
+    return refuse(ReasonId::TooManySges);
+  if (request.opcode != WorkOpcode::BindWindow) return {};
+  if ((request.bind.access.bits & ~kBindFlags) != 0)
+    return {.id = ReasonId::BadAccessFlags, .object = request.bind.access.bits};
+  if (request.bind.new_key.index() != request.bind.window.index())
+    return {.id = ReasonId::BindKeyIndex, .object = request.bind.new_key.value};
+  return {};
+}
+
+void describe(const WindowBind& bind, nic::SendWqe& wqe) {
+  wqe.remote_address = bind.address;
+  wqe.rkey = bind.new_key.value;
+  wqe.immediate = bind.region.value;
+  wqe.swap_or_add = bind.length;
+  wqe.compare = std::uint64_t{bind.window.value} << 32 | bind.access.bits;
 }
 
 // What is refused before anything is written: `bytes` are those of all segments.
@@ -118,14 +133,20 @@ Reason check_send(const QueuePair& qp, const SendRequest& request, std::uint64_t
   };
   if (state == QpState::Reset || state == QpState::Init || state == QpState::Rtr)
     return refuse(ReasonId::QpNotReady);
-  if (!is_offered(qp.type(), request.opcode)) return refuse(ReasonId::OpcodeNotSupported);
+  if (!transport::is_offered(qp.type(), request.opcode))
+    return refuse(ReasonId::OpcodeNotSupported);
+  if (transport::is_local(request.opcode)) return check_local(request);
   if (request.sges.size() > capacity.send_sges)
     return refuse(ReasonId::TooManySges, request.sges.size(), capacity.send_sges);
   if (bytes > nic::kMaxMessageBytes)
     return refuse(ReasonId::MessageTooLong, bytes, nic::kMaxMessageBytes);
+  // An atomic WRITE carries its word in the request however the queue was created.
+  const std::uint32_t room = request.opcode == WorkOpcode::AtomicWrite
+                                 ? std::max(capacity.inline_bytes, transport::kAtomicBytes)
+                                 : capacity.inline_bytes;
   if (request.flags.has(SendFlag::Inline) &&
-      (bytes > capacity.inline_bytes || transport::brings_bytes(request.opcode)))
-    return refuse(ReasonId::InlineTooLong, bytes, capacity.inline_bytes);
+      (bytes > room || transport::brings_bytes(request.opcode)))
+    return refuse(ReasonId::InlineTooLong, bytes, room);
   return {};
 }
 
@@ -138,6 +159,7 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
   using transport::QpType;
   switch (spec.type) {
     case QpType::Rc:
+    case QpType::Uc:
     case QpType::Ud:
       break;
     case QpType::RawPacket:
@@ -278,6 +300,7 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   if (qp.type_ == transport::QpType::XrcSend) wqe.xrc_srqn = request.xrc_srqn;
   wqe.swap_or_add = request.swap_or_add;
   wqe.compare = request.compare;
+  if (request.opcode == WorkOpcode::BindWindow) describe(request.bind, wqe);
   wqe.index = ring.posted;
   wqe.opcode = static_cast<std::uint8_t>(request.opcode);
   wqe.flags = wqe_flags(request, qp.signal_all_);

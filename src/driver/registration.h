@@ -47,6 +47,11 @@ class Registrations {
   // REQUIRES: check_advice() gave None.
   trace::Reason prefetch(Prefetch how, const Sge& about, Time now);
   // FAILS WITH KeyUnknown
+  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
+  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
+  // FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
+  // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
   // A ring of `bytes` zeroed bytes, mapped for device reads and writes: in memory that the program
@@ -67,6 +72,7 @@ class Registrations {
     host::DmaMapping mapping;  // without its pages, which are in the key table
     std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
     std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for
+    bool is_nothing = false;
   };
 
   host::PageOrder page_order() const {
@@ -75,9 +81,13 @@ class Registrations {
   static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
   trace::Reason check_pages(const Request& request);
-  Result<Region, trace::Reason> add_on_demand(const Request& request, Time now);
-  Result<Region, trace::Reason> add_key(const nic::KeyTable::Entry& entry, Held held, Time now);
+  static nic::KeyTable::Entry entry_of(const Held& held);
+  // Probes, pins and maps, or makes it an on-demand region. FAILS WITH what add() says; then
+  // nothing is held.
+  Result<Held, trace::Reason> hold(const Request& wanted, bool& counted, Time now);
+  Result<Held, trace::Reason> hold_on_demand(const Request& request);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted, Time now);
+  Region add_key(wire::Key key, Held held, std::uint64_t bytes, Time now);
   void undo(Held& held, Time now);
 
   EngineParts parts_;

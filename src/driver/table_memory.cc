@@ -18,7 +18,7 @@ TableHeader layout() {
   std::memcpy(h.magic, kTableMagic, sizeof h.magic);
   h.version = kTableVersion;
   h.counters = static_cast<std::uint32_t>(trace::kCounterCount);
-  h.keys = nic::kMaxKeys + 1;  // entry 0 is never used
+  h.keys = nic::kMaxKeys + nic::kMaxWindows + 1;  // entry 0 is never used
   h.qps = nic::kMaxQps;
   h.counters_at = kPage4K;
   h.qps_at = h.counters_at + pages(h.counters * sizeof(std::uint64_t));

@@ -80,6 +80,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   ASSERT(slot != nullptr);
   const std::uint32_t index = qpn.value - first_qpn_;
   tables_.qps[index] = {.generation = tables_.qps[index].generation};
+  keys_.forget_queue_pair(qpn);
   std::erase(active_, index);
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
@@ -183,8 +184,8 @@ void Device::after_work(Slot& slot, Time now) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed =
           status != Status::Success && status != Status::Flushed && qp.state() != QpState::Error;
-      const bool only_sends = (qp.is_for_datagrams() || qp.is_raw()) &&
-                              pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
+      const bool only_sends =
+          qp.is_unreliable() && pending->cqe.kind < static_cast<std::uint8_t>(CqeKind::Receive);
       // Told first: that the completion cannot be written either would be a consequence.
       if (failed) on_failure(slot, qp.last_reason(), now);
       if (qp.ready_at() > now)

@@ -59,6 +59,10 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
     tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
                  packet.payload.size());
     qp.on_packet(packet, std::span(ahead).first(i == 0 ? run.size() - 1 : 0), now);
+    if (const trace::Reason why = qp.last_drop()) {
+      tracer_.emit(why, now);
+      drop(bth.dest_qpn, packet.headers, Counter::UnreliableDropped, now);
+    }
     after_work(slot, now);
   }
   qp.end_run();
@@ -190,7 +194,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   QueuePair& qp = *slot.qp;
   const auto outgoing = qp.poll_packet(now, first);
   if (!outgoing) {
-    if (!qp.has_datagram_completion()) return false;
+    if (!qp.has_send_completion()) return false;
     after_work(slot, now);
     return true;
   }
@@ -223,7 +227,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
                headers.bth.psn.value, payload_bytes, outgoing->emission.again ? 2 : 1,
                headers.bth.dest_qpn.value);
-  if (qp.is_for_datagrams())
+  if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
   else
     count_transport(slot);

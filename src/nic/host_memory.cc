@@ -1,5 +1,6 @@
 #include "nic/host_memory.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "base/assert.h"
@@ -13,6 +14,10 @@ using trace::EventKind;
 
 namespace {
 
+// A null region reads as zeros and forgets what is written.
+void move_nothing(Bytes to) { std::ranges::fill(to, std::byte{0}); }
+void move_nothing(ConstBytes) {}
+
 // A buffer that may be written to is where a read goes.
 template <class Buffer>
 constexpr Direction kDirection = std::is_same_v<Buffer, Bytes> ? Direction::Read : Direction::Write;
@@ -21,16 +26,16 @@ constexpr Direction kDirection = std::is_same_v<Buffer, Bytes> ? Direction::Read
 
 trace::Reason HostMemory::check(const KeyAccess& access, wire::Qpn qpn, Time now) {
   tracer_.count(Counter::KeyChecks);
-  const trace::Reason reason = keys_.check(access);
+  const trace::Reason reason = keys_.check(access, qpn);
   if (reason) {
     tracer_.count(Counter::KeyRefusals);
     tracer_.emit(EventKind::KeyRefusal, now, access.key.value, access.address, access.bytes,
                  static_cast<std::uint64_t>(access.right), static_cast<std::uint64_t>(reason.id),
                  qpn.value);
   } else if (tracer_.recording()) {
+    const BusAddr at = keys_.is_null(access) ? BusAddr{} : keys_.locate(access).at;
     tracer_.emit(EventKind::KeyCheck, now, access.key.value, access.address, access.bytes,
-                 static_cast<std::uint64_t>(access.right), keys_.locate(access).at.value,
-                 qpn.value);
+                 static_cast<std::uint64_t>(access.right), at.value, qpn.value);
   }
   return reason;
 }
@@ -71,6 +76,11 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
   if (total && keys_.is_on_device(access.key)) [[unlikely]]
     return move_on_device(access, buffer, now);
+  if (total && keys_.is_null(access)) {
+    move_nothing(buffer);
+    total.done_bytes = buffer.size();
+    return total;
+  }
   KeyAccess rest = access;
   while (total && rest.bytes != 0) {
     pcie::SpanList spans;

@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/range.h"
+#include "nic/limits.h"
 
 namespace softhca::nic {
 
@@ -14,6 +15,18 @@ namespace {
 
 // Bits of ibv_access_flags.
 constexpr std::uint32_t kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kRemoteAtomic = 8;
+
+bool is_layout(const KeyRecord& key, KeyLayout layout) {
+  return key.layout == static_cast<std::uint32_t>(layout);
+}
+
+bool is_state(const KeyRecord& key, KeyState state) {
+  return key.state == static_cast<std::uint32_t>(state);
+}
+
+bool is_local(KeyRight right) {
+  return right == KeyRight::LocalRead || right == KeyRight::LocalWrite;
+}
 
 bool has_right(std::uint32_t access, KeyRight right) {
   switch (right) {
@@ -37,7 +50,7 @@ std::uint32_t pages_of(const KeyRecord& key) {
 
 }  // namespace
 
-Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
+Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access, wire::Qpn qpn) {
   const auto refuse = [&](ReasonId id) {
     return Reason{
         .id = id, .object = access.key.value, .address = access.address, .length = access.bytes};
@@ -46,10 +59,18 @@ Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
   if (index >= keys.size()) return refuse(ReasonId::KeyUnknown);
   const KeyRecord& key = keys[index];
   if (key.generation == 0) return refuse(ReasonId::KeyUnknown);
-  if (key.state != static_cast<std::uint32_t>(KeyState::Valid) ||
-      key.variant != access.key.variant())
-    return refuse(ReasonId::KeyStale);
+  if (!is_state(key, KeyState::Valid) || key.variant != access.key.variant())
+    return refuse(is_state(key, KeyState::Unbound) ? ReasonId::WindowUnbound : ReasonId::KeyStale);
   if (key.pd != access.pd) return refuse(ReasonId::KeyOtherDomain);
+  if (key.layout >= static_cast<std::uint32_t>(KeyLayout::Window)) {
+    if (is_layout(key, KeyLayout::Window)) {
+      if (is_local(access.right)) return refuse(ReasonId::WindowIsRemote);
+      if (key.page_offset != 0 && key.page_offset != qpn.value)
+        return refuse(ReasonId::WindowOtherQp);
+    } else if (is_local(access.right)) {
+      return {};  // a null region has every address
+    }
+  }
   if (!has_right(key.access, access.right)) return refuse(ReasonId::RightMissing);
   if (Range<WireSpace>{{access.address}, access.bytes}.wraps())
     return refuse(ReasonId::AddressWraps);
@@ -62,11 +83,15 @@ Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access) {
   return {};
 }
 
-BusPiece first_piece(std::span<const std::uint64_t> translations, const KeyRecord& key,
-                     std::uint64_t address, std::uint64_t bytes) {
+BusPiece first_piece(std::span<const KeyRecord> keys, std::span<const std::uint64_t> translations,
+                     const KeyRecord& key, std::uint64_t address, std::uint64_t bytes) {
   const std::uint64_t offset = address - key.start;
-  if (key.layout != static_cast<std::uint32_t>(KeyLayout::Pages))
-    return {advance(BusAddr{key.bus}, offset), bytes};
+  if (is_layout(key, KeyLayout::Window)) {
+    const KeyRecord& region = keys[key.first_page];
+    ASSERT(!is_layout(region, KeyLayout::Window));
+    return first_piece(keys, translations, region, key.bus + offset, bytes);
+  }
+  if (!is_layout(key, KeyLayout::Pages)) return {advance(BusAddr{key.bus}, offset), bytes};
   const std::uint64_t in_pages = key.page_offset + offset;
   const std::uint64_t page = translations[key.first_page + in_pages / kPage4K];
   const std::uint64_t in_page = in_pages % kPage4K;
@@ -107,42 +132,66 @@ void KeyTable::give_back_pages(std::uint32_t first, std::uint32_t count) {
   free_pages_.emplace(first, count);
 }
 
-Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
-  const std::optional<std::uint32_t> index = free_.take();
-  if (!index) return Reason{.id = ReasonId::KeysExhausted, .high = tables_.keys.size() - 1};
+// All but what makes it valid.
+Reason KeyTable::fill(KeyRecord& record, const Entry& entry) {
   std::uint32_t first_page = 0;
   if (!entry.pages.empty()) {
     const auto taken = take_pages(static_cast<std::uint32_t>(entry.pages.size()));
-    if (!taken) {
-      free_.give_back(*index);
-      return Reason{.id = ReasonId::AddressesExhausted, .length = entry.bytes};
-    }
+    if (!taken) return {.id = ReasonId::AddressesExhausted, .length = entry.bytes};
     first_page = *taken;
     std::ranges::copy(entry.pages, tables_.translations.begin() + first_page);
   }
+  record.pd = entry.pd;
+  record.access = entry.access;
+  record.start = entry.start;
+  record.bytes = entry.bytes;
+  record.layout = static_cast<std::uint32_t>(entry.is_null         ? KeyLayout::Null
+                                             : entry.is_on_device  ? KeyLayout::OnDevice
+                                             : entry.pages.empty() ? KeyLayout::Contiguous
+                                                                   : KeyLayout::Pages);
+  record.first_page = first_page;
+  record.bus = entry.bus.value;
+  record.page_offset = entry.bus.value % kPage4K;
+  return {};
+}
+
+Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
+  const auto exhausted = Reason{.id = ReasonId::KeysExhausted, .high = kMaxKeys};
+  if (regions_in_use() >= kMaxKeys) return exhausted;
+  const std::optional<std::uint32_t> index = free_.take();
+  if (!index) return exhausted;
   KeyRecord& key = tables_.keys[*index];
-  key.pd = entry.pd;
-  key.access = entry.access;
-  key.start = entry.start;
-  key.bytes = entry.bytes;
-  key.layout = static_cast<std::uint32_t>(entry.is_on_device    ? KeyLayout::OnDevice
-                                          : entry.pages.empty() ? KeyLayout::Contiguous
-                                                                : KeyLayout::Pages);
-  key.first_page = first_page;
-  key.bus = entry.bus.value;
-  key.page_offset = entry.bus.value % kPage4K;
+  if (const Reason bad = fill(key, entry)) {
+    free_.give_back(*index);
+    return bad;
+  }
   ++key.generation;
   key.state = static_cast<std::uint32_t>(KeyState::Valid);
   return wire::Key::of(*index, static_cast<std::uint8_t>(key.variant));
 }
 
+Result<void, Reason> KeyTable::replace(wire::Key key, const Entry& entry) {
+  ASSERT(find(key) != nullptr && !has_windows(key));
+  KeyRecord& record = tables_.keys[key.index()];
+  const KeyRecord before = record;
+  if (const Reason bad = fill(record, entry)) return bad;
+  if (is_layout(before, KeyLayout::Pages)) give_back_pages(before.first_page, pages_of(before));
+  return {};
+}
+
+void KeyTable::set_rights(wire::Key key, std::uint32_t pd, std::uint32_t access) {
+  ASSERT(find(key) != nullptr && !has_windows(key));
+  KeyRecord& record = tables_.keys[key.index()];
+  record.pd = pd;
+  record.access = access;
+}
+
 void KeyTable::remove(wire::Key key) {
-  ASSERT(find(key) != nullptr);
+  ASSERT(find(key) != nullptr && !has_windows(key));
   KeyRecord& record = tables_.keys[key.index()];
   record.state = static_cast<std::uint32_t>(KeyState::Free);
   record.variant = (record.variant + 1) & 0xff;
-  if (record.layout == static_cast<std::uint32_t>(KeyLayout::Pages))
-    give_back_pages(record.first_page, pages_of(record));
+  if (is_layout(record, KeyLayout::Pages)) give_back_pages(record.first_page, pages_of(record));
   free_.give_back(key.index());
 }
 

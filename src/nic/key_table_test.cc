@@ -32,7 +32,8 @@ struct Table {
   }
   ReasonId check(wire::Key key, std::uint64_t address, std::uint64_t bytes,
                  KeyRight right = KeyRight::RemoteWrite, std::uint32_t pd = 3) {
-    return table.check({.key = key, .pd = pd, .right = right, .address = address, .bytes = bytes})
+    return table
+        .check({.key = key, .pd = pd, .right = right, .address = address, .bytes = bytes}, {5})
         .id;
   }
 };

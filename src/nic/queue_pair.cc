@@ -19,17 +19,19 @@ using transport::Status;
 
 namespace {
 
-// Whether a requester refused a piece by key (LocalProtection) or the bus failed it.
-Status local_status(const Reason& reason) {
-  return reason.id < ReasonId::IommuNotMapped ? Status::LocalProtection : Status::LocalQpOperation;
-}
-
 CqeKind kind_of(transport::WorkOpcode opcode) {
   using transport::WorkOpcode;
   switch (opcode) {
     case WorkOpcode::Send:
     case WorkOpcode::SendImm:
+    case WorkOpcode::SendInvalidate:
       return CqeKind::Send;
+    case WorkOpcode::LocalInvalidate:
+      return CqeKind::LocalInvalidate;
+    case WorkOpcode::BindWindow:
+      return CqeKind::BindWindow;
+    case WorkOpcode::AtomicWrite:
+      return CqeKind::AtomicWrite;
     case WorkOpcode::Read:
       return CqeKind::Read;
     case WorkOpcode::CompareSwap:
@@ -68,6 +70,16 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
   }
   path_ = path;
   if (context_.type == transport::QpType::XrcSend) return;
+  if (context_.type == transport::QpType::Uc) {
+    unreliable_ = std::make_unique<transport::UnreliableConnection>(
+        transport::UnreliableConnection::Settings{.dest_qpn = a.dest_qpn,
+                                                  .expected_psn = a.rq_psn,
+                                                  .mtu = a.path_mtu_bytes,
+                                                  .may_write = (a.access_flags & 2) != 0,
+                                                  .max_message_bytes = kMaxMessageBytes},
+        *this);
+    return;
+  }
   responder_ = std::make_unique<transport::Responder>(
       transport::Responder::Settings{.dest_qpn = a.dest_qpn,
                                      .expected_psn = a.rq_psn,
@@ -90,6 +102,10 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
     return;
   }
   if (context_.type == transport::QpType::XrcReceive) return update(a);
+  if (unreliable_) {
+    unreliable_->start(a.sq_psn);
+    return update(a);
+  }
   requester_ = std::make_unique<transport::Requester>(
       transport::Requester::Settings{.dest_qpn = a.dest_qpn,
                                      .initial_psn = a.sq_psn,
@@ -105,6 +121,7 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
 
 void QueuePair::update(const transport::QpAttributes& a) {
   if (datagrams_) datagrams_->set_qkey(a.qkey);
+  if (unreliable_) unreliable_->set_rights((a.access_flags & 2) != 0);
   if (!responder_) return;
   responder_->set_min_rnr_timer(a.min_rnr_timer);
   responder_->set_rights((a.access_flags & 4) != 0, (a.access_flags & 2) != 0,
@@ -113,13 +130,16 @@ void QueuePair::update(const transport::QpAttributes& a) {
 
 void QueuePair::set_state(QpState state) {
   state_ = state;
-  if (datagrams_ && state == QpState::Rts) datagrams_->resume();
+  if (state != QpState::Rts) return;
+  if (datagrams_) datagrams_->resume();
+  if (unreliable_) unreliable_->resume();
 }
 
 void QueuePair::to_reset() {
   requester_.reset();
   responder_.reset();
   datagrams_.reset();
+  unreliable_.reset();
   send_posted_ = send_fetched_ = send_done_ = 0;
   receives_.clear();
   flushed_.clear();
@@ -133,6 +153,10 @@ void QueuePair::enter_error(Status first, const Reason& reason, Time now) {
   if (datagrams_) {
     datagrams_->fail_sends();
     datagrams_->fail_receives();
+  }
+  if (unreliable_) {
+    unreliable_->fail_sends();
+    unreliable_->fail_receives();
   }
   fetch_sends(now);
   flush_receives(now);
@@ -150,132 +174,6 @@ void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
   tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 1, producer);
   receives_.on_doorbell(producer);
   if (state_ == QpState::Error) flush_receives(now);
-}
-
-// Takes as many send requests off the ring as the requester wants.
-void QueuePair::fetch_sends(Time now) {
-  if (!requester_ && !datagrams_) {
-    // In ERR without ever having been connected: everything is flushed as it lies.
-    if (state_ != QpState::Error || context_.send.slots == 0) return;
-    requester_ =
-        std::make_unique<transport::Requester>(transport::Requester::Settings{.dest_qpn = {},
-                                                                              .initial_psn = {},
-                                                                              .mtu = 256,
-                                                                              .timeout = {},
-                                                                              .retry_count = 0,
-                                                                              .rnr_retry = 0,
-                                                                              .max_reads = 0},
-                                               *this);
-    requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
-  }
-  while (send_fetched_ != send_posted_ && wants_sends() &&
-         send_fetched_ - send_done_ < kFetchedSlots) {
-    const std::uint32_t index = send_fetched_++;
-    Fetched& request = fetched(index);
-    Reason reason;
-    fetch_send(index, request, reason, now);
-    const transport::SendWork work = check_send(index, request, reason, now);
-    if (datagrams_)
-      datagrams_->post({work, {request.address.qpn & wire::kMask24}, request.address.qkey});
-    else
-      requester_->post(work);
-  }
-}
-
-bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, Time now) {
-  const QueuePlace& ring = context_.send;
-  std::array<std::byte, sizeof(SendWqe) + sizeof(AddressSegment) + kMaxSges * sizeof(Segment)> slot;
-  static_assert(kMaxInlineBytes <= kMaxSges * sizeof(Segment));
-  const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
-  const Bytes bytes = Bytes(slot).first(ring.stride);
-  const Outcome outcome = memory_.read_bus(at, bytes, now);
-  note(outcome);
-  tracer_.count(Counter::WqesFetched);
-  tracer_.emit(EventKind::WqeFetch, now, context_.qpn.value, 0, index, at.value, bytes.size());
-  into.segments.clear();
-  into.inline_bytes.clear();
-  into.wqe = {};
-  if (!outcome) {
-    reason = outcome.reason;
-    return false;
-  }
-  into.wqe = load_le<SendWqe>(bytes);
-  const SendWqe& wqe = into.wqe;
-  ConstBytes behind = bytes.subspan(sizeof(SendWqe));
-  if (is_for_datagrams()) {
-    take_address(into, behind);
-    behind = behind.subspan(sizeof(AddressSegment));
-  }
-  const bool is_inline = (wqe.flags & static_cast<std::uint8_t>(WqeFlag::Inline)) != 0;
-  const std::size_t needed = is_inline ? wqe.inline_bytes : wqe.segments * sizeof(Segment);
-  if (wqe.index != index || wqe.segments > ring.max_segments || needed > behind.size()) {
-    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value, .address = index};
-    return false;
-  }
-  if (is_inline) {
-    into.inline_bytes.assign(behind.begin(), behind.begin() + static_cast<std::ptrdiff_t>(needed));
-    return true;
-  }
-  for (std::size_t i = 0; i < wqe.segments; ++i)
-    into.segments.push_back(load_le<Segment>(behind, i * sizeof(Segment)));
-  return true;
-}
-
-// What the request asks for, with the reason if it must fail: each lkey is checked here, before
-// anything is sent (IBTA 10.6.3.1: local protection checks come first).
-transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason,
-                                          Time now) {
-  const SendWqe& wqe = request.wqe;
-  const auto has = [&](WqeFlag flag) { return (wqe.flags & static_cast<std::uint8_t>(flag)) != 0; };
-  transport::SendWork work{.work = index,
-                           .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),
-                           .bytes = request.inline_bytes.size(),
-                           .remote_address = wqe.remote_address,
-                           .rkey = {wqe.rkey},
-                           .immediate = wqe.immediate,
-                           .xrc_srqn = wqe.xrc_srqn,
-                           .swap_or_add = wqe.swap_or_add,
-                           .compare = wqe.compare,
-                           .signaled = has(WqeFlag::Signaled),
-                           .solicited = has(WqeFlag::Solicited),
-                           .fence = has(WqeFlag::Fence),
-                           .status = Status::Success,
-                           .reason = {}};
-  if (!reason && wqe.opcode > static_cast<std::uint8_t>(transport::WorkOpcode::FetchAdd))
-    reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
-  const bool is_written = transport::brings_bytes(work.opcode);
-  // There is nowhere to put them. The driver refuses it; the slot may have been written to since.
-  if (!reason && is_written && has(WqeFlag::Inline))
-    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value};
-  if (!reason && is_for_datagrams()) reason = check_address(request);
-  if (!reason && is_raw() && work.opcode != transport::WorkOpcode::Send)
-    reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
-  for (const Segment& s : request.segments) {
-    work.bytes += s.bytes;
-    if (reason || s.bytes == 0) continue;
-    reason = memory_.check({.key = {s.lkey},
-                            .pd = context_.pd,
-                            .right = is_written ? KeyRight::LocalWrite : KeyRight::LocalRead,
-                            .address = s.address,
-                            .bytes = s.bytes},
-                           context_.qpn, now);
-  }
-  if (!reason && work.bytes > kMaxMessageBytes)
-    reason = {.id = ReasonId::MessageTooLong,
-              .object = context_.qpn.value,
-              .length = work.bytes,
-              .high = kMaxMessageBytes};
-  if (!reason && transport::is_atomic(work.opcode)) reason = check_atomic(work.bytes);
-  if (reason) {
-    const bool by_length =
-        reason.id == ReasonId::MessageTooLong || reason.id == ReasonId::AtomicLength;
-    work.status = by_length ? Status::LocalLength : local_status(reason);
-    if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported)
-      work.status = Status::LocalQpOperation;
-    work.reason = reason;
-    work.bytes = 0;
-  }
-  return work;
 }
 
 void QueuePair::flush_receives(Time now) {
@@ -301,6 +199,7 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   if (packet.info->is_request()) {
     if (context_.xrcd != 0) name_shared(packet.headers.xrc_srqn);
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
+    if (unreliable_) last_drop_ = unreliable_->on_packet(*packet.info, packet.headers, bytes);
   } else if (requester_) {
     take_response(packet, now);
     fetch_sends(now);
@@ -336,8 +235,11 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) 
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
-  if (state_ != QpState::Rts || (!requester_ && !datagrams_)) return std::nullopt;
-  const auto emission = datagrams_ ? datagrams_->poll_packet() : requester_->poll_packet(now);
+  if (state_ != QpState::Rts || (!requester_ && !datagrams_ && !unreliable_)) return std::nullopt;
+  now_ = now;
+  const auto emission = requester_    ? requester_->poll_packet(now)
+                        : unreliable_ ? unreliable_->poll_packet()
+                                      : datagrams_->poll_packet();
   return emission ? std::optional(Outgoing{*emission, false}) : std::nullopt;
 }
 
@@ -390,10 +292,7 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
     } else {
       if (from.left != 0) stage(from, request.segments, now);
       if (!take_staged(from, to)) outcome = read_request(request.segments, from.offset, to, now);
-      if (!outcome && datagrams_)
-        datagrams_->on_payload_fault(local_status(outcome.reason), outcome.reason);
-      else if (!outcome)
-        requester_->on_payload_fault(from.work, local_status(outcome.reason), outcome.reason);
+      if (!outcome) on_payload_fault(from.work, outcome.reason);
     }
   }
   note(outcome);
@@ -525,12 +424,21 @@ PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time
   cqe.immediate = done.immediate;
   if (done.with_immediate) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Immediate);
   if (done.solicited) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Solicited);
+  if (done.invalidated) {
+    cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Invalidated);
+    cqe.immediate = done.invalidated_key.value;
+  }
   return {receive_.cqn != 0 ? receive_.cqn : context_.receive_cqn, cqe};
 }
 
 std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
   if (responder_)
     if (const auto done = responder_->poll_completion()) {
+      receives_.note_done();
+      return receive_cqe(*done, now);
+    }
+  if (unreliable_)
+    if (const auto done = unreliable_->poll_receive_completion()) {
       receives_.note_done();
       return receive_cqe(*done, now);
     }

@@ -25,6 +25,7 @@
 #include "transport/datagram.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
+#include "transport/unreliable.h"
 #include "wire/datagram.h"
 
 namespace softhca::nic {
@@ -42,8 +43,8 @@ struct QpContext {
   std::uint32_t max_inline{};
   std::uint32_t max_frame_bytes{};  // raw packets: what the interface carries
   // Raw packets: the queue pairs that its frames are spread over, a power of two; none: its own.
-  std::vector<wire::Qpn> spread_over;
-  Spreading spreading;
+  std::vector<wire::Qpn> spread_over{};
+  Spreading spreading{};
 };
 
 // Which half of a queue pair sends first.
@@ -68,7 +69,7 @@ class QueuePair final : public transport::MemoryPort {
   void set_state(transport::QpState state);
   // Fails what is outstanding; later work is flushed.
   void enter_error(transport::Status first, const trace::Reason& reason, Time now);
-  // Datagrams: only the sending half has failed, until it is set to RTS again.
+  // Unreliable services: only the sending half has failed, until it is set to RTS again.
   void enter_send_error(Time now);
 
   void on_send_doorbell(std::uint32_t producer, Time now);
@@ -78,6 +79,8 @@ class QueuePair final : public transport::MemoryPort {
   // have followed, end_run() forgets about them.
   void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
   void end_run() { placed_ahead_ = 0; }
+  // Why an unreliable connection dropped the packet just given to it, if it did.
+  trace::Reason last_drop() const { return last_drop_; }
   // The same for a queue pair of datagrams; from anybody.
   transport::Datagrams::Arrival on_datagram(const wire::Packet& packet,
                                             const wire::Datagram& datagram, Time now);
@@ -97,8 +100,8 @@ class QueuePair final : public transport::MemoryPort {
   // The datagram that the packet just polled travels in.
   const wire::Datagram& path_of(const Outgoing& outgoing) const;
 
-  // Of a datagram that could not leave: completions come without a packet.
-  bool has_datagram_completion() const { return datagrams_ && datagrams_->has_send_completion(); }
+  // Of work on the device's own keys, or a datagram that could not leave: without a packet.
+  bool has_send_completion() const;
   std::optional<PendingCqe> poll_completion(Time now);
   std::optional<transport::ResponderFailure> poll_failure();
   Time next_deadline() const;
@@ -114,6 +117,10 @@ class QueuePair final : public transport::MemoryPort {
   wire::Service service() const;
   bool is_for_datagrams() const { return context_.type == transport::QpType::Ud; }
   bool is_raw() const { return context_.type == transport::QpType::RawPacket; }
+  // A request is done with its last packet, and what fails stops the sending half alone.
+  bool is_unreliable() const {
+    return context_.type == transport::QpType::Uc || is_for_datagrams() || is_raw();
+  }
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
@@ -131,6 +138,8 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason place(const transport::PayloadRef& to) override;
   Result<std::uint64_t, trace::Reason> execute_atomic(
       const transport::AtomicOperation& atomic) override;
+  trace::Reason invalidate(wire::Key key) override;
+  trace::Reason execute_local(std::uint32_t work) override;
   std::optional<transport::ReceiveSlot> take_receive() override;
 
  private:
@@ -161,6 +170,10 @@ class QueuePair final : public transport::MemoryPort {
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
   trace::Reason check_atomic(std::uint64_t bytes) const;
+  void post(const transport::SendWork& work, const Fetched& request);
+  void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
+  // queue_pair_window.cc
+  trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
   bool wants_sends() const;
   void take_address(Fetched& into, ConstBytes bytes) const;
@@ -194,6 +207,7 @@ class QueuePair final : public transport::MemoryPort {
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
   // Datagrams and raw packets: instead of both, from RTR on.
   std::unique_ptr<transport::Datagrams> datagrams_;
+  std::unique_ptr<transport::UnreliableConnection> unreliable_;  // likewise
 
   std::uint32_t send_posted_ = 0;  // by doorbell, modulo 2^32
   std::uint32_t send_fetched_ = 0;
@@ -211,6 +225,7 @@ class QueuePair final : public transport::MemoryPort {
   Time now_{};                    // of the call in hand
   Time ready_at_{};
   trace::Reason last_reason_{};
+  trace::Reason last_drop_{};
 };
 
 }  // namespace softhca::nic

@@ -28,7 +28,9 @@ void write_network_header(const wire::Datagram& datagram, std::size_t udp_bytes,
 }  // namespace
 
 bool QueuePair::wants_sends() const {
-  return datagrams_ ? datagrams_->wants_work() : requester_->wants_work();
+  return requester_    ? requester_->wants_work()
+         : unreliable_ ? unreliable_->wants_work()
+                       : datagrams_->wants_work();
 }
 
 void QueuePair::take_address(Fetched& into, ConstBytes bytes) const {
@@ -58,7 +60,8 @@ trace::Reason QueuePair::check_address(const Fetched& request) const {
 
 void QueuePair::enter_send_error(Time now) {
   state_ = transport::QpState::Sqe;
-  datagrams_->fail_sends();
+  if (datagrams_) datagrams_->fail_sends();
+  if (unreliable_) unreliable_->fail_sends();
   fetch_sends(now);
 }
 
@@ -96,6 +99,12 @@ const wire::Datagram& QueuePair::path_of(const Outgoing& outgoing) const {
   return fetched_[outgoing.emission.payload.work % kFetchedSlots].path;
 }
 
+bool QueuePair::has_send_completion() const {
+  return (requester_ && requester_->has_completion()) ||
+         (datagrams_ && datagrams_->has_send_completion()) ||
+         (unreliable_ && unreliable_->has_send_completion());
+}
+
 std::optional<PendingCqe> QueuePair::poll_datagram_receive(Time now) {
   if (!datagrams_) return std::nullopt;
   const auto done = datagrams_->poll_receive_completion();
@@ -113,6 +122,7 @@ std::optional<PendingCqe> QueuePair::poll_datagram_receive(Time now) {
 
 std::optional<transport::SendCompletion> QueuePair::poll_send_completion() {
   if (datagrams_) return datagrams_->poll_send_completion();
+  if (unreliable_) return unreliable_->poll_send_completion();
   return requester_ ? requester_->poll_completion() : std::nullopt;
 }
 

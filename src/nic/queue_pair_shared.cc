@@ -9,6 +9,7 @@ using trace::ReasonId;
 
 wire::Service QueuePair::service() const {
   if (is_for_datagrams()) return wire::Service::Ud;
+  if (context_.type == transport::QpType::Uc) return wire::Service::Uc;
   return transport::is_xrc(context_.type) ? wire::Service::Xrc : wire::Service::Rc;
 }
 

@@ -11,10 +11,19 @@
 
 namespace softhca::nic {
 
-enum class KeyState : std::uint32_t { Free = 0, Valid = 1 };
+// Unbound: a window that opens nothing now.
+enum class KeyState : std::uint32_t { Free = 0, Valid = 1, Unbound = 2 };
 
-// How the region lies on the bus; or that it is memory of the device (nic/device_memory.h).
-enum class KeyLayout : std::uint32_t { Contiguous = 0, Pages = 1, OnDevice = 2 };
+// Where the bytes are: a region's on the bus, or in the device's own memory (nic/device_memory.h);
+// a window's are those of its region; a null region has none, reads as zeros and forgets what is
+// written.
+enum class KeyLayout : std::uint32_t {
+  Contiguous = 0,
+  Pages = 1,
+  OnDevice = 2,
+  Window = 3,
+  Null = 4
+};
 
 struct KeyRecord {
   std::uint32_t state{};    // KeyState
@@ -23,10 +32,14 @@ struct KeyRecord {
   std::uint32_t access{};  // as ibv_access_flags
   std::uint64_t start{};   // first address that peers and SGEs use
   std::uint64_t bytes{};
-  std::uint32_t layout{};       // KeyLayout
-  std::uint32_t first_page{};   // Pages: index of its first entry in the translation table
-  std::uint64_t bus{};          // Contiguous: bus address of the first byte; OnDevice: its place
-  std::uint64_t page_offset{};  // Pages: offset of the first byte in its 4 KiB page
+  std::uint32_t layout{};  // KeyLayout
+  // Pages: index of its first entry in the translation table. Window: index of its region's record.
+  std::uint32_t first_page{};
+  // Contiguous: bus address of the first byte. OnDevice: its place. Window: its address as the
+  // region counts.
+  std::uint64_t bus{};
+  // Pages: offset of the first byte in its 4 KiB page. Window: the QPN that alone may use it, or 0.
+  std::uint64_t page_offset{};
   std::uint32_t generation{};
   std::uint32_t in_flight{};  // accesses by a same-host initiator that are under way
 };

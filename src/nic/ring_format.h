@@ -35,8 +35,11 @@ struct SendWqe {
   std::uint8_t flags{};   // WqeFlag
   std::uint16_t segments{};
   std::uint32_t inline_bytes{};
-  std::uint32_t xrc_srqn{};     // XRC: the shared receive queue of the peer
-  std::uint64_t swap_or_add{};  // atomics
+  std::uint32_t xrc_srqn{};  // XRC: the shared receive queue of the peer
+  // Atomics. Binding a window: bytes; access flags in the lower half and the window's key as it was
+  // in the upper one. Where it begins, the new key and the region's are remote_address, rkey and
+  // immediate.
+  std::uint64_t swap_or_add{};
   std::uint64_t compare{};
   std::uint64_t reserved2{};
 };
@@ -71,21 +74,29 @@ enum class CqeKind : std::uint8_t {
   Read = 2,
   CompareSwap = 3,
   FetchAdd = 4,
+  BindWindow = 5,
+  LocalInvalidate = 6,
+  AtomicWrite = 9,
   Receive = 128,
   ReceiveWrite = 129
 };
-enum class CqeFlag : std::uint8_t { Immediate = 1, Solicited = 2, NetworkHeader = 4 };
+enum class CqeFlag : std::uint8_t {
+  Immediate = 1,
+  Solicited = 2,
+  NetworkHeader = 4,
+  Invalidated = 8
+};
 
 struct Cqe {
   std::uint64_t cookie{};
   std::uint32_t qpn{};
   std::uint32_t work{};
   std::uint32_t byte_count{};
-  std::uint32_t immediate{};
-  std::uint16_t reason{};  // trace::ReasonId
-  std::uint8_t status{};   // transport::Status
-  std::uint8_t kind{};     // CqeKind
-  std::uint8_t flags{};    // CqeFlag
+  std::uint32_t immediate{};  // or the key that was invalidated
+  std::uint16_t reason{};     // trace::ReasonId
+  std::uint8_t status{};      // transport::Status
+  std::uint8_t kind{};        // CqeKind
+  std::uint8_t flags{};       // CqeFlag
   std::uint8_t reserved[3]{};
   std::uint64_t time_ps{};
   std::uint64_t reserved2{};

@@ -68,7 +68,7 @@ std::vector<std::uint64_t> pages_on_bus(Host& host, wire::Key key) {
   std::vector<std::uint64_t> pages;
   std::uint64_t address = record.start;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const BusAddr at = nic::first_piece(tables.translations, record, address, 1).at;
+    const BusAddr at = nic::first_piece(tables.keys, tables.translations, record, address, 1).at;
     pages.push_back(align_down(at, kPage4K).value);
     address = align_down(WireAddr{address}, kPage4K).value + kPage4K;
   }

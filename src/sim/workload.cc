@@ -42,9 +42,9 @@ void Workload::set_up(End& end, const WorkloadSettings& settings) {
   const auto registered = [&](std::uint64_t page_bytes) {
     end.page_bytes = page_bytes;
     end.start = host.allocate(settings.arena_bytes, offset, page_bytes);
-    return host.engine().register_memory(end.queues.pd, end.start, settings.arena_bytes,
-                                         {end.start.value},
-                                         driver::AccessFlags::of_bits(1 | 2 | 4 | 8), world_.now());
+    return host.engine().register_memory(
+        end.queues.pd, end.start, settings.arena_bytes, {end.start.value},
+        driver::AccessFlags::of_bits(1 | 2 | 4 | 8 | 16), world_.now());
   };
   auto region = registered(settings.page_bytes);
   if (!region && settings.page_bytes != kPage4K) {
@@ -58,6 +58,26 @@ void Workload::set_up(End& end, const WorkloadSettings& settings) {
   end.memory.resize(settings.arena_bytes);
   for (std::byte& b : end.memory) b = static_cast<std::byte>(prng_.next());
   host.store(end.start, end.memory);
+  if (prng_.below(2) == 0)
+    open_window(end, prng_.below(2) == 0 ? nic::WindowType::One : nic::WindowType::Two);
+}
+
+// Unsignaled: bound when the post returns, since nothing is before it.
+void Workload::open_window(End& end, nic::WindowType type) {
+  driver::Engine& engine = end.queues.host->engine();
+  const auto window = engine.alloc_window(end.queues.pd, type);
+  ASSERT(window);
+  end.window = wire::Key{window->value ^ 1};
+  driver::SendRequest request;
+  request.opcode = WorkOpcode::BindWindow;
+  request.bind = {.window = *window,
+                  .new_key = *end.window,
+                  .region = end.key,
+                  .address = end.start.value,
+                  .length = end.memory.size(),
+                  .access = driver::AccessFlags::of_bits(2 | 4 | 8)};
+  const auto posted = engine.post_send(*end.queues.qp, request, false, world_.now());
+  ASSERT(posted);
 }
 
 std::uint64_t Workload::take(End& end, std::uint32_t bytes, std::uint64_t alignment) {
@@ -160,7 +180,7 @@ void Workload::post_sends(std::size_t from) {
                                               .sges = std::span(sges).first(pieces),
                                               .immediate = op.immediate,
                                               .remote_address = far.start.value + remote,
-                                              .rkey = far.key,
+                                              .rkey = far.remote_key(),
                                               .swap_or_add = op.swap_or_add,
                                               .compare = op.compare},
                                              false, world_.now());
@@ -298,8 +318,9 @@ std::string Workload::verdict() {
 }
 
 void Workload::release(std::size_t end) {
-  const auto removed =
-      ends_[end].queues.host->engine().deregister_memory(ends_[end].key, world_.now());
+  driver::Engine& engine = ends_[end].queues.host->engine();
+  if (ends_[end].window) engine.dealloc_window(*ends_[end].window);
+  const auto removed = engine.deregister_memory(ends_[end].key, world_.now());
   ASSERT(removed);
 }
 

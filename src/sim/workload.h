@@ -3,7 +3,8 @@
 // Every operation has buffers of its own: a source with bytes that nothing else has, a target that
 // must hold exactly these in the end, and a margin around both that must not change. So whatever
 // the order in which the network delivers, the outcome is known.
-// An atomic has a word of its own, which shows how often it was executed.
+// An atomic has a word of its own, which shows how often it was executed. Half of the ends open
+// their memory by a window, of either type.
 //
 // Oracle  each work request completes exactly once, in the order posted, with success; receives
 //         likewise, with the right length and immediate data; memory equals the model.
@@ -14,6 +15,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,8 @@ class Workload {
     VirtAddr start;
     std::uint64_t page_bytes = kPage4K;
     wire::Key key;
+    std::optional<wire::Key> window;  // through which the peer reaches its memory
+    wire::Key remote_key() const { return window.value_or(key); }
     std::vector<std::byte> memory;  // what it holds when no operation has come to anything
     std::uint64_t used = 0;
     bool lost = false;
@@ -99,6 +103,7 @@ class Workload {
     return kind == Kind::Send || kind == Kind::SendImm || kind == Kind::WriteImm;
   }
   void set_up(End& end, const WorkloadSettings& settings);
+  void open_window(End& end, nic::WindowType type);
   void plan(std::size_t from, const WorkloadSettings& settings);
   void plan_atomic(Operation& op, End& near, End& far);
   static std::uint64_t take(End& end, std::uint32_t bytes, std::uint64_t alignment = 1);

@@ -116,6 +116,7 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
                                  QpAttribute::AccessFlags,
                              now);
   ASSERT(ok);
+  const bool is_reliable = s.type == transport::QpType::Rc;
   a.state = QpState::Rtr;
   a.address = {.is_global = true,
                .destination = peer.host->gid(),
@@ -130,11 +131,10 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   a.rq_psn = theirs;
   a.max_dest_reads = s.max_reads;
   a.min_rnr_timer = s.min_rnr_timer;
-  ok = engine.modify_qp(*end.qp, a,
-                        Mask(QpAttribute::State) | QpAttribute::AddressVector |
-                            QpAttribute::PathMtu | QpAttribute::DestQpn | QpAttribute::RqPsn |
-                            QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer,
-                        now);
+  Mask mask = Mask(QpAttribute::State) | QpAttribute::AddressVector | QpAttribute::PathMtu |
+              QpAttribute::DestQpn | QpAttribute::RqPsn;
+  if (is_reliable) mask = mask | QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer;
+  ok = engine.modify_qp(*end.qp, a, mask, now);
   ASSERT(ok);
   a.state = QpState::Rts;
   a.sq_psn = own;
@@ -142,10 +142,11 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
   a.retry_count = s.retry_count;
   a.rnr_retry = s.rnr_retry;
   a.max_reads = s.max_reads;
-  ok = engine.modify_qp(*end.qp, a,
-                        Mask(QpAttribute::State) | QpAttribute::SqPsn | QpAttribute::Timeout |
-                            QpAttribute::RetryCount | QpAttribute::RnrRetry | QpAttribute::MaxReads,
-                        now);
+  mask = Mask(QpAttribute::State) | QpAttribute::SqPsn;
+  if (is_reliable)
+    mask = mask | QpAttribute::Timeout | QpAttribute::RetryCount | QpAttribute::RnrRetry |
+           QpAttribute::MaxReads;
+  ok = engine.modify_qp(*end.qp, a, mask, now);
   ASSERT(ok);
 }
 
@@ -165,7 +166,7 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
   ASSERT(cq);
   end.cq = *cq;
   const auto qp = engine.create_qp({.pd = end.pd,
-                                    .type = transport::QpType::Rc,
+                                    .type = s.type,
                                     .send_cq = end.cq,
                                     .receive_cq = end.cq,
                                     .srq = srq,

@@ -81,6 +81,7 @@ struct Connection {
 };
 
 struct ConnectionSettings {
+  transport::QpType type = transport::QpType::Rc;  // or Uc
   std::uint32_t mtu = 1024;
   std::uint32_t depth = 64;
   std::uint32_t sges = 4;

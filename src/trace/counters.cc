@@ -68,6 +68,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {DeviceMemoryWrites, "device_memory_writes", "writes to the device's own memory by key"},
     {PageRequests, "page_requests", "pages mapped because the device asked for them"},
     {PageRequestsRefused, "page_requests_refused", "pages that it asked for and cannot have"},
+    {UnreliableDropped, "unreliable_dropped",
+     "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
 }};
 
 }  // namespace softhca::trace

@@ -78,6 +78,7 @@ enum class Counter : std::uint16_t {
   DeviceMemoryWrites,
   PageRequests,
   PageRequestsRefused,
+  UnreliableDropped,
   Count_,
 };
 

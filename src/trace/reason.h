@@ -103,6 +103,22 @@ enum class ReasonId : std::uint16_t {
   XrcDomainExists = 136,
   XrcDomainMissing = 137,
   SharedQueueKind = 138,
+  // Memory windows, invalidation, re-registration: the NIC's key table again.
+  WindowUnbound = 140,
+  WindowIsRemote = 141,
+  WindowOtherQp = 142,
+  NotInvalidatable = 143,
+  WindowBound = 144,
+  BindNotAllowed = 145,
+  BindRights = 146,
+  BindZeroBased = 147,
+  BindEmpty = 148,
+  RegionHasWindows = 149,
+  NotARegion = 150,
+  NullRegionBound = 151,
+  WindowsExhausted = 152,
+  WindowTypeUnknown = 153,
+  BindKeyIndex = 154,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
   DeviceMemoryExhausted = 161,
@@ -113,6 +129,12 @@ enum class ReasonId : std::uint16_t {
   AdviceOnOtherRegion = 166,
   AdviceOutOfBounds = 167,
 };
+
+// The key table said no, and not what lies behind it.
+constexpr bool is_key_refusal(ReasonId id) {
+  return id < ReasonId::IommuNotMapped ||
+         (id >= ReasonId::WindowUnbound && id <= ReasonId::NullRegionBound);
+}
 
 struct ReasonInfo {
   ReasonId id;

@@ -57,15 +57,54 @@ enum class WorkOpcode : std::uint8_t {
   Read = 4,
   CompareSwap = 5,
   FetchAdd = 6,
+  LocalInvalidate = 7,
+  BindWindow = 8,
+  SendInvalidate = 9,
+  AtomicWrite = 15,
 };
 inline constexpr std::uint32_t kAtomicBytes = 8;  // what an atomic works on, and brings back
 
 constexpr bool is_atomic(WorkOpcode opcode) {
   return opcode == WorkOpcode::CompareSwap || opcode == WorkOpcode::FetchAdd;
 }
-// What comes back is bytes for the requester's memory; an ACK alone does not complete it.
+// What comes back is bytes for the requester's memory.
 constexpr bool brings_bytes(WorkOpcode opcode) {
   return opcode == WorkOpcode::Read || is_atomic(opcode);
+}
+// An ACK alone does not complete it; it takes one of the responder's resources
+// (max_dest_rd_atomic).
+constexpr bool awaits_response(WorkOpcode opcode) {
+  return brings_bytes(opcode) || opcode == WorkOpcode::AtomicWrite;
+}
+constexpr bool is_send(WorkOpcode opcode) {
+  return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm ||
+         opcode == WorkOpcode::SendInvalidate;
+}
+// Work on the device's own keys: nothing is sent.
+constexpr bool is_local(WorkOpcode opcode) {
+  return opcode == WorkOpcode::LocalInvalidate || opcode == WorkOpcode::BindWindow;
+}
+// Whether a queue pair of this service takes such work (IBTA table 76).
+constexpr bool is_offered(QpType type, WorkOpcode opcode) {
+  if (type == QpType::XrcReceive) return false;
+  switch (opcode) {
+    case WorkOpcode::Send:
+      return true;
+    case WorkOpcode::SendImm:
+      return type != QpType::RawPacket;
+    case WorkOpcode::Write:
+    case WorkOpcode::WriteImm:
+    case WorkOpcode::LocalInvalidate:
+    case WorkOpcode::BindWindow:
+      return type != QpType::RawPacket && type != QpType::Ud;
+    case WorkOpcode::Read:
+    case WorkOpcode::CompareSwap:
+    case WorkOpcode::FetchAdd:
+    case WorkOpcode::SendInvalidate:
+    case WorkOpcode::AtomicWrite:
+      return type != QpType::RawPacket && type != QpType::Ud && type != QpType::Uc;
+  }
+  return false;
 }
 
 // As ibv_qp_attr_mask.

@@ -51,8 +51,7 @@ constexpr const FaultInfo& row_of(Fault fault) { return kFaults[static_cast<std:
 
 // The key entry itself was refused (deregistered meanwhile), or the bus failed.
 constexpr Fault memory_fault(const trace::Reason& reason) {
-  return reason.id < trace::ReasonId::IommuNotMapped ? Fault::RemoteAccess
-                                                     : Fault::RemoteOperational;
+  return trace::is_key_refusal(reason.id) ? Fault::RemoteAccess : Fault::RemoteOperational;
 }
 
 }  // namespace softhca::transport

@@ -55,6 +55,12 @@ class MemoryPort {
   // Executes it as one step among all queue pairs of the device; gives what lay there before.
   virtual Result<std::uint64_t, trace::Reason> execute_atomic(const AtomicOperation& atomic) = 0;
 
+  // A peer's request to make a key of this device unusable.
+  virtual trace::Reason invalidate(wire::Key key) = 0;
+
+  // Executes send request `work`, which is_local().
+  virtual trace::Reason execute_local(std::uint32_t work) = 0;
+
   // Takes the next posted receive; nothing if there is none.
   virtual std::optional<ReceiveSlot> take_receive() = 0;
 };

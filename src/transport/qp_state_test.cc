@@ -24,6 +24,10 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
     return from == Rtr && to == Rts ? bits(SqPsn) : 0;
   }
   if (from == Reset && to == Init) return bits(PkeyIndex, Port, AccessFlags);
+  if (type == QpType::Uc) {
+    if (from == Init && to == Rtr) return bits(AddressVector, PathMtu, DestQpn, RqPsn);
+    return from == Rtr && to == Rts ? bits(SqPsn) : 0;
+  }
   if (type == QpType::XrcSend && from == Init && to == Rtr)
     return bits(AddressVector, PathMtu, DestQpn, RqPsn);
   if (type == QpType::XrcReceive && from == Rtr && to == Rts) return bits(SqPsn, Timeout);
@@ -35,7 +39,8 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
 
 bool is_allowed(QpType type, QpState from, QpState to) {
   if (to == Reset || to == Error) return true;
-  if ((type == QpType::Ud || type == QpType::RawPacket) && from == Sqe && to == Rts) return true;
+  const bool is_unreliable = type == QpType::Uc || type == QpType::Ud || type == QpType::RawPacket;
+  if (is_unreliable && from == Sqe && to == Rts) return true;
   if (type == QpType::RawPacket && from == Sqd && to == Sqd) return false;  // nothing to change
   const std::multimap<QpState, QpState> kAllowed = {{Reset, Init}, {Init, Init}, {Init, Rtr},
                                                     {Rtr, Rts},    {Rts, Rts},   {Rts, Sqd},
@@ -47,7 +52,7 @@ bool is_allowed(QpType type, QpState from, QpState to) {
 // IBTA 10.3.1, all 49 pairs: with exactly what is required, and with one thing missing.
 TEST(QpState, AllowsExactlyTheTransitionsOfTheSpecification) {
   for (const QpType type :
-       {QpType::Rc, QpType::XrcSend, QpType::XrcReceive, QpType::Ud, QpType::RawPacket})
+       {QpType::Rc, QpType::Uc, QpType::XrcSend, QpType::XrcReceive, QpType::Ud, QpType::RawPacket})
     for (const QpState from : kStates)
       for (const QpState to : kStates) {
         const std::uint32_t needed = required(type, from, to);
@@ -74,6 +79,15 @@ TEST(QpState, DatagramsHaveNoPeerAndNoRemoteRights) {
   const auto mask = QpAttributeMask(QpAttribute::State) | QpAttribute::Qkey;
   EXPECT_FALSE(check_transition(QpType::Ud, Init, Rtr, mask));
   EXPECT_EQ(check_transition(QpType::Rc, Init, Init, mask).id, ReasonId::AttributeNotAllowed);
+}
+
+TEST(QpState, AnUnreliableConnectionHasNoTimersAndNoReads) {
+  for (const QpAttribute attribute :
+       {QpAttribute::Timeout, QpAttribute::RetryCount, QpAttribute::RnrRetry, QpAttribute::MaxReads,
+        QpAttribute::MinRnrTimer, QpAttribute::MaxDestReads}) {
+    const auto mask = QpAttributeMask(QpAttribute::State) | QpAttribute::SqPsn | attribute;
+    EXPECT_EQ(check_transition(QpType::Uc, Rtr, Rts, mask).id, ReasonId::AttributeNotAllowed);
+  }
 }
 
 TEST(QpState, RefusesAnAttributeThatDoesNotBelongToTheTransition) {

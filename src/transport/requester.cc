@@ -6,8 +6,6 @@
 
 namespace softhca::transport {
 
-using wire::Place;
-
 Requester::Requester(const Settings& settings, MemoryPort& memory)
     : dest_qpn_(settings.dest_qpn),
       initial_psn_(settings.initial_psn),
@@ -35,7 +33,8 @@ void Requester::post(const SendWork& work) {
     done_.push_back({work.work, Status::Flushed, true, {.id = trace::ReasonId::Flushed}});
     return;
   }
-  const std::uint64_t packets = std::max<std::uint64_t>(1, (work.bytes + mtu_ - 1) / mtu_);
+  const std::uint64_t packets = packets_of(work, mtu_);
+  if (packets == 0) ++locals_;
   work_.push_back({work, end_, packets});
   end_ += packets;
   settle();
@@ -55,7 +54,7 @@ std::uint32_t Requester::reads_outstanding() const {
   std::uint32_t pieces = 0;
   for (const Operation& op : work_) {
     if (op.first >= next_) break;
-    if (!op.brings_bytes()) continue;
+    if (!op.awaits_response()) continue;
     const std::uint64_t from = std::max(op.first, oldest_);
     const std::uint64_t to = std::min(op.behind(), next_);
     if (to > from)
@@ -76,22 +75,45 @@ bool Requester::may_send(Time now) const {
   return !failed_ && next_ < end_ && next_ - oldest_ < kWindowPackets && now >= rnr_until_;
 }
 
+// Executes the local work whose turn has come. False if one that lies before the next packet is
+// still waiting, or was refused.
+bool Requester::execute_locals() {
+  for (Operation& op : work_) {
+    if (op.first > next_) break;
+    if (!op.is_local() || op.executed) continue;
+    if (op.work.status != Status::Success) return false;
+    if (op.work.fence && &op != &work_.front()) return false;
+    if (const trace::Reason refused = memory_.execute_local(op.work.work)) {
+      op.work.status =
+          op.work.opcode == WorkOpcode::BindWindow ? Status::MwBind : Status::LocalQpOperation;
+      op.work.reason = refused;
+      settle();
+      return false;
+    }
+    op.executed = true;
+    if (--locals_ == 0) break;
+  }
+  settle();
+  return true;
+}
+
 std::optional<Emission> Requester::poll_packet(Time now) {
   check_invariants();
+  if (locals_ != 0 && !execute_locals()) return std::nullopt;
   if (!may_send(now)) return std::nullopt;
   const Operation* op = operation_at(next_);
   ASSERT(op != nullptr);
   if (op->work.status != Status::Success) return std::nullopt;  // refused: fails in its turn
   // C9-105: a fenced request starts when the READs and atomics before it are complete.
   if (op->work.fence && next_ == op->first && std::ranges::any_of(work_, [&](const Operation& o) {
-        return o.brings_bytes() && o.first < op->first;
+        return o.awaits_response() && o.first < op->first;
       }))
     return std::nullopt;
-  if (op->brings_bytes() && !is_read_allowed()) return std::nullopt;
+  if (op->awaits_response() && !is_read_allowed()) return std::nullopt;
 
-  Emission out = op->is_read()        ? emit_read(*op, next_)
-                 : op->brings_bytes() ? emit_atomic(*op, next_)
-                                      : emit_request(*op, next_);
+  Emission out = op->is_read()                ? emit_read(*op, next_)
+                 : is_atomic(op->work.opcode) ? emit_atomic(*op, next_)
+                                              : emit_request(*op, next_);
   out.again = next_ < highest_sent_;
   if (out.again) ++counts_.retransmits;
   next_ = op->is_read() ? piece_end(*op, next_) : next_ + 1;
@@ -114,43 +136,16 @@ Emission Requester::emission_of(wire::Operation operation, const Operation& op,
 }
 
 Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
-  const std::uint64_t index = at - op.first;
-  const std::uint64_t offset = index * mtu_;
-  const auto bytes =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(mtu_, op.work.bytes - offset));
-  const bool first = index == 0;
-  const bool last = at + 1 == op.behind();
-  const Place place =
-      first ? (last ? Place::Only : Place::First) : (last ? Place::Last : Place::Middle);
-
-  const WorkOpcode opcode = op.work.opcode;
-  const bool immediate = last && (opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm);
-  const bool is_send = opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
-  const wire::Operation operation =
-      is_send ? wire::send_operation(place, immediate) : wire::write_operation(place, immediate);
-
-  Emission out = emission_of(operation, op, at);
+  Emission out = message_packet(service_, op.work, at - op.first, mtu_);
   wire::Headers& h = out.headers;
-  h.bth.pad = wire::pad_for(bytes);
-  h.bth.solicited = last && op.work.solicited;
+  h.bth.dest_qpn = dest_qpn_;
+  h.bth.psn = psn_of(at);
+  if (service_ == wire::Service::Xrc) h.xrc_srqn = op.work.xrc_srqn;
   // An ACK is due at the end of a message, when the window is about to close, and now and then.
-  h.bth.ack_request = last || at + 1 == end_ || at + 1 - oldest_ == kWindowPackets ||
-                      (at + 1) % kAckEveryPackets == 0;
-  if (!is_send && first) {
-    h.remote_address = op.work.remote_address;
-    h.rkey = op.work.rkey;
-    h.dma_length = static_cast<std::uint32_t>(op.work.bytes);
-  }
-  if (immediate) h.immediate = op.work.immediate;
+  h.bth.ack_request = at + 1 == op.behind() || at + 1 == end_ ||
+                      at + 1 - oldest_ == kWindowPackets || (at + 1) % kAckEveryPackets == 0;
   const std::uint64_t window_left = (kWindowPackets - 1 - (at - oldest_)) * mtu_;
-  if (bytes != 0)
-    out.payload = {.place = PayloadRef::Place::SendWork,
-                   .work = op.work.work,
-                   .offset = offset,
-                   .key = {},
-                   .address = 0,
-                   .bytes = bytes,
-                   .left = std::min(op.work.bytes - offset - bytes, window_left)};
+  out.payload.left = std::min(out.payload.left, window_left);
   return out;
 }
 

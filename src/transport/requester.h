@@ -13,7 +13,12 @@
 // Going back to send again moves next_ back; nothing is saved or restored. A READ takes as many
 // numbers as its response has packets. Long READs are requested in pieces of kReadPiecePackets, so
 // that a response never exceeds what a socket buffer holds; each piece is one READ on the wire.
-// An atomic is like a READ of one packet, and shares the limit on outstanding ones with READs.
+// An atomic is like a READ of one packet, and shares the limit on outstanding ones with READs; so
+// is an atomic WRITE, whose response has no bytes.
+//
+// Local work (bind a window, invalidate a key) takes no number: it is executed when all packets
+// before it have left, before any behind it, and completes in its turn (CASES C23: fenced, it waits
+// until all before it is complete).
 //
 // Spec        IBTA vol. 1, 9.7 (reliable service): C9-97 ff. requester, 9.9.2 errors
 // Threads     owned by the device; no locks
@@ -28,37 +33,13 @@
 #include "transport/attributes.h"
 #include "transport/emission.h"
 #include "transport/memory_port.h"
+#include "transport/send_work.h"
 
 namespace softhca::transport {
 
 inline constexpr std::uint32_t kWindowPackets = 64;     // unacknowledged at most
 inline constexpr std::uint32_t kAckEveryPackets = 16;   // an ACK is asked for at least so often
 inline constexpr std::uint32_t kReadPiecePackets = 32;  // longest READ on the wire
-
-struct SendWork {
-  std::uint32_t work{};  // the device's number of the request; comes back in PayloadRef, Completion
-  WorkOpcode opcode{};
-  std::uint64_t bytes{};
-  std::uint64_t remote_address{};
-  wire::Key rkey;
-  std::uint32_t immediate{};
-  std::uint32_t xrc_srqn{};     // XRC
-  std::uint64_t swap_or_add{};  // atomics
-  std::uint64_t compare{};
-  bool signaled{};
-  bool solicited{};
-  bool fence{};
-  // Set: the request is refused locally. It fails with `status` when all before it are done.
-  Status status = Status::Success;
-  trace::Reason reason{};
-};
-
-struct SendCompletion {
-  std::uint32_t work{};
-  Status status{};
-  bool signaled{};
-  trace::Reason reason{};
-};
 
 // What happened, for counters and traces.
 struct RequesterCounts {
@@ -97,6 +78,8 @@ class Requester {
 
   std::optional<Emission> poll_packet(Time now);
   std::optional<SendCompletion> poll_completion();
+  // Local work completes without a packet.
+  bool has_completion() const { return !done_.empty(); }
   Time next_deadline() const;
 
   bool failed() const { return failed_; }
@@ -109,9 +92,11 @@ class Requester {
   struct Operation {
     SendWork work;
     std::uint64_t first{};    // number of its first packet
-    std::uint64_t packets{};  // numbers it takes; at least 1
+    std::uint64_t packets{};  // numbers it takes; at least 1, of local work 0
+    bool executed = false;    // local work
     bool is_read() const { return work.opcode == WorkOpcode::Read; }
-    bool brings_bytes() const { return transport::brings_bytes(work.opcode); }
+    bool is_local() const { return packets == 0; }
+    bool awaits_response() const { return transport::awaits_response(work.opcode); }
     std::uint64_t behind() const { return first + packets; }
   };
 
@@ -125,6 +110,7 @@ class Requester {
 
   // requester.cc
   bool may_send(Time now) const;
+  bool execute_locals();
   bool is_read_allowed() const;
   std::uint32_t reads_outstanding() const;
   Emission emission_of(wire::Operation operation, const Operation& op, std::uint64_t at) const;
@@ -170,6 +156,7 @@ class Requester {
   Time rnr_until_ = Time{0};           // no packet before; Time{0}: not waiting
   bool went_back_ = false;             // an implied NAK was acted upon; cleared by progress
   bool failed_ = false;
+  std::uint32_t locals_ = 0;  // in work_, and not executed yet
   RequesterCounts counts_;
 };
 

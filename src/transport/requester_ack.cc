@@ -12,8 +12,9 @@ std::optional<std::uint64_t> Requester::number_of(wire::Psn psn) const {
   return oldest_ + static_cast<std::uint64_t>(static_cast<std::int64_t>(delta));
 }
 
-// Fails the front in its turn if it was refused locally.
+// Completes local work whose turn has come, and fails the front if it was refused locally.
 void Requester::settle() {
+  while (!failed_ && !work_.empty() && work_.front().executed) complete_front();
   if (!failed_ && !work_.empty() && work_.front().work.status != Status::Success)
     fail(work_.front().work.status, work_.front().work.reason);
 }
@@ -24,15 +25,20 @@ void Requester::complete_front() {
   work_.pop_front();
 }
 
-// All packets before `number` have arrived. Completes what that completes. False if a READ or an
-// atomic among them has not been answered: its response was lost (implied NAK, C9-110).
+// All packets before `number` have arrived. Completes what that completes. False if a READ or the
+// like among them has not been answered: its response was lost (implied NAK, C9-110).
 bool Requester::acknowledge_before(std::uint64_t number, Time now) {
   const std::uint64_t before = oldest_;
   bool reached = true;
   while (!failed_ && oldest_ < number && !work_.empty()) {
     Operation& front = work_.front();
     if (front.work.status != Status::Success) break;
-    if (front.brings_bytes()) {
+    if (front.is_local()) {
+      if (!front.executed) break;
+      complete_front();
+      continue;
+    }
+    if (front.awaits_response()) {
       reached = false;
       break;
     }
@@ -160,12 +166,14 @@ void Requester::on_read_response(const wire::OpcodeInfo& info, const wire::Heade
                                  std::uint32_t payload_bytes, Time now) {
   check_invariants();
   Operation* const front = front_awaiting(headers, now);
-  if (front == nullptr || !front->is_read()) return;
+  if (front == nullptr) return;
+  const bool is_write = front->work.opcode == WorkOpcode::AtomicWrite;
+  if (!front->is_read() && !is_write) return;
   const std::uint64_t number = oldest_;
   const std::uint64_t offset = (number - front->first) * mtu_;
-  const std::uint64_t left = front->work.bytes - offset;
+  const std::uint64_t left = is_write ? 0 : front->work.bytes - offset;
   const auto expected = static_cast<std::uint32_t>(left < mtu_ ? left : mtu_);
-  const bool ends_piece = number + 1 == piece_end(*front, number);
+  const bool ends_piece = is_write || number + 1 == piece_end(*front, number);
   if (payload_bytes != expected || info.ends() != ends_piece)
     return fail(Status::BadResponse,
                 {.id = ReasonId::BadResponse, .object = dest_qpn_.value, .length = payload_bytes});
@@ -204,6 +212,7 @@ void Requester::fail(Status status, const trace::Reason& reason) {
     first = false;
   }
   work_.clear();
+  locals_ = 0;
   oldest_ = next_ = end_;
   ack_deadline_ = Time::never();
 }

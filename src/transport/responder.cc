@@ -11,8 +11,10 @@ using wire::Kind;
 
 namespace {
 
-// Answered with bytes, not by an ACK.
-bool brings_bytes(Kind kind) { return kind == Kind::ReadRequest || kind == Kind::Atomic; }
+// Answered by a response of its own, not by an ACK.
+bool has_response(Kind kind) {
+  return kind == Kind::ReadRequest || kind == Kind::Atomic || kind == Kind::AtomicWrite;
+}
 
 }  // namespace
 
@@ -37,7 +39,7 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
   switch (verdict.kind) {
     case Verdict::Kind::Proceed:
       nak_sent_ = false;
-      if (headers.bth.ack_request && !brings_bytes(info.kind)) acknowledge(headers.bth.psn);
+      if (headers.bth.ack_request && !has_response(info.kind)) acknowledge(headers.bth.psn);
       return;
     case Verdict::Kind::Drop:
       return;
@@ -78,10 +80,9 @@ Responder::Verdict Responder::check_opcode(const Request& request) const {
     case Kind::Write:
     case Kind::ReadRequest:
     case Kind::Atomic:
-      return {};
+    case Kind::AtomicWrite:
     case Kind::Send:
-      if (!request.info.has(wire::Header::Ieth)) return {};
-      [[fallthrough]];
+      return {};
     default:
       return {.kind = Verdict::Kind::Refuse,
               .fault = Fault::InvalidRequest,
@@ -125,6 +126,9 @@ Responder::Verdict Responder::check_payload(const Request& request) const {
     const std::uint64_t arrived = (starts ? 0 : message_.offset) + bytes;
     if (request.info.ends() ? arrived != total : arrived >= total) fits = false;
   }
+  // C11: an atomic WRITE has eight bytes, in the packet as in its RETH.
+  if (request.info.kind == Kind::AtomicWrite)
+    fits = bytes == kAtomicBytes && request.headers.dma_length == kAtomicBytes;
   if (request.headers.dma_length > settings_.max_message_bytes) fits = false;
   if (fits) return {};
   return {
@@ -137,7 +141,9 @@ Responder::Verdict Responder::check_payload(const Request& request) const {
 // what makes no sense is refused as such, whoever may ask (CASES C63).
 Responder::Verdict Responder::check_alignment(const Request& request) const {
   const wire::Headers& h = request.headers;
-  if (request.info.kind != Kind::Atomic || h.remote_address % kAtomicBytes == 0) return {};
+  const bool is_aligned = h.remote_address % kAtomicBytes == 0;
+  if (is_aligned || (request.info.kind != Kind::Atomic && request.info.kind != Kind::AtomicWrite))
+    return {};
   return {.kind = Verdict::Kind::Refuse,
           .fault = Fault::InvalidRequest,
           .reason = {.id = ReasonId::AtomicMisaligned,
@@ -175,7 +181,7 @@ Responder::Verdict Responder::check_rights(const Request& request) const {
 // A receive for a SEND that starts and for immediate data; room for one more READ or atomic.
 Responder::Verdict Responder::check_resources(const Request& request) {
   held_.reset();
-  if (brings_bytes(request.info.kind)) {
+  if (has_response(request.info.kind)) {
     const auto open = std::ranges::count_if(
         replies_, [](const Reply& r) { return r.brings_bytes() && !r.again; });
     if (open < std::max<std::ptrdiff_t>(1, settings_.max_reads)) return {};
@@ -194,16 +200,18 @@ Responder::Verdict Responder::check_resources(const Request& request) {
 }
 
 Responder::Verdict Responder::execute(const Request& request) {
-  const Verdict verdict = request.info.kind == Kind::Send     ? execute_send(request)
-                          : request.info.kind == Kind::Write  ? execute_write(request)
-                          : request.info.kind == Kind::Atomic ? execute_atomic(request)
-                                                              : execute_read(request);
+  const Kind kind = request.info.kind;
+  const Verdict verdict = kind == Kind::Send          ? execute_send(request)
+                          : kind == Kind::Write       ? execute_write(request)
+                          : kind == Kind::Atomic      ? execute_atomic(request)
+                          : kind == Kind::AtomicWrite ? execute_atomic_write(request)
+                                                      : execute_read(request);
   if (verdict.kind != Verdict::Kind::Proceed) return verdict;
   if (request.info.ends()) {
     msn_ = msn_.next();
     message_ = {};
   }
-  if (brings_bytes(request.info.kind)) return {};
+  if (has_response(kind)) return {};
   last_done_ = expected_;
   expected_ = expected_.plus(1);
   return {};
@@ -241,6 +249,10 @@ Responder::Verdict Responder::execute_send(const Request& request) {
       return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteOperational, .reason = reason};
   }
   message_.offset += bytes;
+  // Behind the bytes: whoever hears of the end of the key has the message (IBTA 9.4.1.1.3).
+  if (request.info.has(wire::Header::Ieth))
+    if (const trace::Reason refused = memory_.invalidate(request.headers.invalidate_key))
+      return {.kind = Verdict::Kind::Refuse, .fault = Fault::RemoteAccess, .reason = refused};
   if (request.info.ends()) complete_receive(request, message_.offset, message_.slot);
   return {};
 }
@@ -299,6 +311,27 @@ Responder::Verdict Responder::execute_read(const Request& request) {
                  .bytes = h.dma_length,
                  .atomic = {},
                  .srqn = h.xrc_srqn});
+  return {};
+}
+
+// Eight aligned bytes, as they lie in the packet, in one access.
+Responder::Verdict Responder::execute_atomic_write(const Request& request) {
+  const wire::Headers& h = request.headers;
+  const trace::Reason refused = memory_.place({.place = PayloadRef::Place::Region,
+                                               .work = 0,
+                                               .offset = 0,
+                                               .key = h.rkey,
+                                               .address = h.remote_address,
+                                               .bytes = kAtomicBytes});
+  if (refused)
+    return {.kind = Verdict::Kind::Refuse, .fault = memory_fault(refused), .reason = refused};
+  open_resource({.is_write = true,
+                 .first = h.bth.psn,
+                 .packets = 1,
+                 .key = h.rkey,
+                 .address = h.remote_address,
+                 .bytes = 0,
+                 .atomic = {}});
   return {};
 }
 

@@ -5,7 +5,8 @@
 // one reply is queued. Nothing goes back.
 //
 // An atomic is executed when it is admitted, and what it found is kept with the last READs, as long
-// as max_dest_rd_atomic of them: a duplicate is answered from there and changes nothing.
+// as max_dest_rd_atomic of them: a duplicate is answered from there and changes nothing. An atomic
+// WRITE likewise; its answer is the READ response of no bytes.
 //
 // Replies leave in the order of their PSNs. READ responses are made from memory when they leave;
 // if that fails, the reply is a NAK instead.
@@ -34,6 +35,8 @@ struct ReceiveCompletion {
   bool with_immediate{};
   bool solicited{};
   std::uint32_t immediate{};
+  bool invalidated{};  // by a SEND with invalidate
+  wire::Key invalidated_key{};
   std::uint64_t bytes{};
   trace::Reason reason{};
 };
@@ -104,9 +107,10 @@ class Responder {
     Fault fault{};
     trace::Reason reason{};
   };
-  // A READ or an atomic that is being, or has been, answered.
+  // A READ, an atomic or an atomic WRITE that is being, or has been, answered.
   struct Resource {
     bool is_atomic{};
+    bool is_write{};
     wire::Psn first;
     std::uint32_t packets{};
     wire::Key key;
@@ -158,6 +162,7 @@ class Responder {
   Verdict execute_write(const Request& request);
   Verdict execute_read(const Request& request);
   Verdict execute_atomic(const Request& request);
+  Verdict execute_atomic_write(const Request& request);
   void open_resource(const Resource& resource);
   std::uint32_t packets_of(std::uint32_t bytes) const;
 
@@ -168,6 +173,7 @@ class Responder {
   void answer_again(const Resource& resource, wire::Psn origin);
   void repeat_read(const Request& request);
   void repeat_atomic(const Request& request);
+  void repeat_atomic_write(const Request& request);
   void fail(Fault fault, const trace::Reason& reason);
   void queue_nak(wire::Psn psn, Fault fault);
   Emission emission_of(wire::Operation operation, wire::Psn psn) const;

@@ -98,6 +98,8 @@ void Responder::answer_duplicate(const Request& request) {
       return repeat_read(request);
     case wire::Kind::Atomic:
       return repeat_atomic(request);
+    case wire::Kind::AtomicWrite:
+      return repeat_atomic_write(request);
     default:
       acknowledge(last_done_);  // never the PSN of what only its response answers
   }
@@ -126,9 +128,9 @@ void Responder::repeat_read(const Request& request) {
     const std::int32_t skip = wire::ahead(h.bth.psn, read.first);
     if (skip < 0 || static_cast<std::uint32_t>(skip) >= read.packets) continue;
     const std::uint64_t offset = static_cast<std::uint64_t>(skip) * settings_.mtu;
-    const bool within = !read.is_atomic && h.rkey == read.key && h.xrc_srqn == read.srqn &&
-                        h.remote_address == read.address + offset && offset <= read.bytes &&
-                        h.dma_length <= read.bytes - offset &&
+    const bool within = !read.is_atomic && !read.is_write && h.rkey == read.key &&
+                        h.xrc_srqn == read.srqn && h.remote_address == read.address + offset &&
+                        offset <= read.bytes && h.dma_length <= read.bytes - offset &&
                         packets <= read.packets - static_cast<std::uint32_t>(skip);
     if (!within) return;
     Resource part = read;
@@ -147,6 +149,15 @@ void Responder::repeat_atomic(const Request& request) {
   for (const Resource& done : resources_)
     if (done.is_atomic && done.first == request.headers.bth.psn && done.atomic == atomic &&
         done.srqn == request.headers.xrc_srqn)
+      return answer_again(done, done.first);
+}
+
+// Likewise: its bytes may have been written over since.
+void Responder::repeat_atomic_write(const Request& request) {
+  const wire::Headers& h = request.headers;
+  for (const Resource& done : resources_)
+    if (done.is_write && done.first == h.bth.psn && done.key == h.rkey &&
+        done.address == h.remote_address)
       return answer_again(done, done.first);
 }
 
@@ -248,6 +259,8 @@ void Responder::complete_receive(const Request& request, std::uint64_t bytes,
                    .with_immediate = with_immediate,
                    .solicited = request.headers.bth.solicited,
                    .immediate = with_immediate ? request.headers.immediate : 0,
+                   .invalidated = request.info.has(wire::Header::Ieth),
+                   .invalidated_key = request.headers.invalidate_key,
                    .bytes = bytes,
                    .reason = {}});
 }

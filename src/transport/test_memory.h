@@ -29,6 +29,14 @@ struct FakeMemory final : MemoryPort {
       word = atomic.swap_or_add;
     return original;
   }
+  trace::Reason invalidate(wire::Key key) override {
+    invalidated.push_back(key);
+    return invalidate_refusal;
+  }
+  trace::Reason execute_local(std::uint32_t work) override {
+    locals.push_back(work);
+    return local_refusal;
+  }
   std::optional<ReceiveSlot> take_receive() override {
     if (receives == 0) return std::nullopt;
     --receives;
@@ -38,6 +46,10 @@ struct FakeMemory final : MemoryPort {
   trace::Reason refusal;
   trace::Reason place_refusal;
   std::uint32_t shared_queue = 0;
+  trace::Reason invalidate_refusal;
+  trace::Reason local_refusal;
+  std::vector<wire::Key> invalidated;
+  std::vector<std::uint32_t> locals;  // executed
   int receives = 0;
   std::uint32_t next_receive = 0;
   std::uint64_t receive_bytes = 1 << 20;

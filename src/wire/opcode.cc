@@ -143,6 +143,11 @@ Operation send_operation(Place place, bool with_immediate) {
   return {};
 }
 
+Operation send_invalidate_operation(Place place) {
+  ASSERT(place == Last || place == Only);
+  return place == Last ? Op::SendLastInvalidate : Op::SendOnlyInvalidate;
+}
+
 Operation write_operation(Place place, bool with_immediate) {
   switch (place) {
     case First:

@@ -130,6 +130,8 @@ const OpcodeInfo* find_opcode(std::uint8_t opcode);
 
 // For SEND and WRITE of RC: the operation at `place`, with or without immediate data.
 Operation send_operation(Place place, bool with_immediate);
+// At the place where the message ends.
+Operation send_invalidate_operation(Place place);
 Operation write_operation(Place place, bool with_immediate);
 Operation read_response_operation(Place place);
 

@@ -29,20 +29,23 @@ struct Options {
   std::uint32_t inline_bytes = 64;
   std::size_t buffer_bytes = 64 * 1024;
   bool with_channel = false;
+  ibv_qp_type type = IBV_QPT_RC;  // or UC
+  int region_access = kAllAccess;
 };
 
 class Endpoint {
  public:
-  explicit Endpoint(const Options& options = {}) : buffer(options.buffer_bytes) {
+  explicit Endpoint(const Options& options = {})
+      : buffer(options.buffer_bytes), is_reliable_(options.type == IBV_QPT_RC) {
     context = open_first();
     if (context == nullptr) return;
     pd = ibv_alloc_pd(context);
     if (options.with_channel) channel = ibv_create_comp_channel(context);
     cq = ibv_create_cq(context, static_cast<int>(2 * options.requests), this, channel, 0);
-    mr = ibv_reg_mr(pd, buffer.data(), buffer.size(), kAllAccess);
+    mr = ibv_reg_mr(pd, buffer.data(), buffer.size(), options.region_access);
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = cq;
-    wanted.qp_type = IBV_QPT_RC;
+    wanted.qp_type = options.type;
     wanted.cap = {options.requests, options.requests, options.sges, options.sges,
                   options.inline_bytes};
     qp = ibv_create_qp(pd, &wanted);
@@ -80,9 +83,9 @@ class Endpoint {
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.dgid = destination;
     attr.ah_attr.grh.hop_limit = 64;
-    return ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (is_reliable_) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return ibv_modify_qp(qp, &attr, mask);
   }
   int to_rts() {
     ibv_qp_attr attr{};
@@ -92,9 +95,10 @@ class Endpoint {
     attr.rnr_retry = 7;
     attr.sq_psn = 100;
     attr.max_rd_atomic = 4;
-    return ibv_modify_qp(qp, &attr,
-                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                             IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (is_reliable_)
+      mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    return ibv_modify_qp(qp, &attr, mask);
   }
 
   ibv_gid gid() const {
@@ -135,6 +139,9 @@ class Endpoint {
   ibv_mr* mr = nullptr;
   ibv_qp* qp = nullptr;
   std::vector<unsigned char> buffer;
+
+ private:
+  bool is_reliable_;
 };
 
 inline void connect(Endpoint& a, Endpoint& b) {

@@ -76,14 +76,6 @@ TEST_F(Memory, AnswersEinvalForRightsThatContradictEachOther) {
   }
 }
 
-TEST_F(Memory, AnswersEopnotsuppForRightsOfOperationsThatAreNotOffered) {
-  std::vector<char> memory(4096);
-  for (const int right : {int{IBV_ACCESS_MW_BIND}})
-    EXPECT_EQ(errno_of_registration(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | right),
-              EOPNOTSUPP)
-        << right;
-}
-
 TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
   std::vector<char> memory(4096);
   ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
@@ -92,14 +84,60 @@ TEST_F(Memory, KeepsADomainThatRegionsDependOn) {
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
-TEST_F(Memory, LeavesARegionAsItIsWhenReregistrationIsNotOffered) {
-  std::vector<char> memory(4096);
+// man ibv_rereg_mr: IBV_REREG_MR_ERR_INPUT says that the old region is valid.
+TEST_F(Memory, ChangesARegionOrLeavesItAsItIs) {
+  std::vector<char> memory(4096), other(8192);
+  ibv_pd* second = ibv_alloc_pd(context);
   ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
   ASSERT_NE(mr, nullptr);
-  errno = 0;
+  const auto change = [&](int flags, ibv_pd* domain, void* address, std::size_t length,
+                          int access) {
+    errno = 0;
+    return ibv_rereg_mr(mr, flags, domain, address, length, access);
+  };
+  const std::uint32_t key = mr->lkey;
+  for (const int flags : {0, 8, -1}) {
+    EXPECT_EQ(change(flags, pd, memory.data(), 1, 0), IBV_REREG_MR_ERR_INPUT);
+    EXPECT_EQ(errno, EINVAL);
+  }
+  constexpr int kTranslation = IBV_REREG_MR_CHANGE_TRANSLATION;
+  EXPECT_EQ(change(kTranslation, nullptr, nullptr, 1, 0), IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(change(kTranslation, nullptr, other.data(), 0, 0), IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(change(kTranslation, nullptr, reinterpret_cast<void*>(16), 4096, 0),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EFAULT);
+  EXPECT_EQ(change(IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(change(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(change(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_HUGETLB),
+            IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(change(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_ON_DEMAND), 0);
+  EXPECT_EQ(mr->addr, memory.data());
+  EXPECT_EQ(mr->pd, pd);
+  EXPECT_EQ(ibv_dealloc_pd(second), 0);
+  second = ibv_alloc_pd(context);
+  EXPECT_EQ(change(kTranslation | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, second,
+                   other.data(), other.size(), kAllAccess),
+            0);
+  EXPECT_EQ(mr->addr, other.data());
+  EXPECT_EQ(mr->length, other.size());
+  EXPECT_EQ(mr->pd, second);
+  EXPECT_EQ(mr->lkey, key);
+  EXPECT_EQ(ibv_dealloc_pd(second), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  EXPECT_EQ(ibv_dealloc_pd(second), 0);
+}
+
+TEST_F(Memory, HasRegionsOfNothing) {
+  ibv_mr* mr = ibv_alloc_null_mr(pd);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, nullptr);
+  EXPECT_EQ(mr->length, SIZE_MAX);
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, pd, nullptr, 0, kAllAccess),
             IBV_REREG_MR_ERR_INPUT);
-  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 

@@ -120,7 +120,7 @@ TEST(Post, RefusesWhatTheQueuePairDoesNotOffer) {
   ibv_send_wr send{};
   send.sg_list = &sge;
   send.num_sge = 1;
-  send.opcode = IBV_WR_LOCAL_INV;
+  send.opcode = IBV_WR_TSO;
   ibv_send_wr* bad = nullptr;
   EXPECT_EQ(ibv_post_send(a.qp, &send, &bad), EOPNOTSUPP);
   send.opcode = IBV_WR_SEND;

@@ -89,7 +89,7 @@ TEST(QueuePair, IsNotCreatedBeyondAdvertisedLimits) {
 TEST(QueuePair, AnswersEopnotsuppForOtherServices) {
   Endpoint end;
   ASSERT_TRUE(end.is_ready());
-  for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_DRIVER}) {
+  for (const ibv_qp_type type : {IBV_QPT_DRIVER}) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = end.cq;
     wanted.qp_type = type;
@@ -181,7 +181,7 @@ TEST(QueuePair, OffersTheExtendedInterfaceOnlyIfAskedTo) {
   ASSERT_TRUE(end.is_ready());
   EXPECT_EQ(ibv_qp_to_qp_ex(end.qp), nullptr);
   auto wanted =
-      extended_attributes(end.pd, end.cq, IBV_QPT_RC, {1, 1, 1, 1, 0}, IBV_QP_EX_WITH_BIND_MW);
+      extended_attributes(end.pd, end.cq, IBV_QPT_RC, {1, 1, 1, 1, 0}, IBV_QP_EX_WITH_TSO);
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(end.context, &wanted), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

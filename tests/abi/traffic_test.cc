@@ -199,7 +199,7 @@ TEST_F(Traffic, PostsWhatWasBuiltCallByCall) {
   expect_bytes(50, 0, 12);
 
   ibv_wr_start(qp);
-  ibv_wr_local_inv(qp, b.mr->rkey);
+  ibv_wr_send_tso(qp, nullptr, 0, 0);
   EXPECT_EQ(ibv_wr_complete(qp), EOPNOTSUPP);
   ibv_wr_start(qp);
   ibv_wr_rdma_write(qp, b.mr->rkey, b.address(0));

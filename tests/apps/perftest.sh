@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stock perftest on loopback, over RC and with datagrams: every program ends with 0 and prints its
+# Stock perftest on loopback, over reliable and unreliable connections and with datagrams: every program ends with 0 and prints its
 # result line.
 # The numbers are printed, not judged: this is no benchmark.
 # shellcheck source=lib.sh
@@ -39,6 +39,17 @@ done
 for program in ib_atomic_bw ib_atomic_lat; do
   for kind in FETCH_AND_ADD CMP_AND_SWAP; do
     one "$program" 8 "$([ "$full" = 1 ] && echo 1000 || echo 200)" -A "$kind"
+  done
+done
+
+# Nothing is sent again here either: as much as its socket holds at once.
+one ib_send_bw 64 200 -c UC
+one ib_write_bw 64 200 -c UC
+one ib_send_bw 4096 50 -c UC
+one ib_write_bw 4096 50 -c UC
+for size in 2 4096; do
+  for program in ib_send_lat ib_write_lat; do
+    one "$program" "$size" "$([ "$full" = 1 ] && echo 1000 || echo 100)" -c UC
   done
 done
 

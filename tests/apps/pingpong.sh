@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
 # Stock ibv_rc_pingpong with validated contents, on loopback: sizes around page and packet
-# boundaries, the path MTUs, polling and events, scattered and plain memory. And ibv_ud_pingpong:
-# datagrams, up to what one packet holds.
+# boundaries, the path MTUs, polling and events, scattered and plain memory. And ibv_uc_pingpong, and
+# ibv_ud_pingpong: datagrams, up to what one packet holds.
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_product
-need_programs ibv_rc_pingpong ibv_ud_pingpong ss timeout
+need_programs ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ss timeout
 
 # one SIZE MTU POLLING SCATTER ITERATIONS
 one() {
   local size=$1 mtu=$2 polling=$3 scatter=$4 iterations=$5
   local what="size $size, MTU $mtu, $polling, scatter $scatter, $iterations iterations"
   local command=("$softhca" run -- ibv_rc_pingpong -g 0 -c -s "$size" -m "$mtu" -n "$iterations")
+  [ "$polling" = poll ] || command+=(-e)
+  export SOFTHCA_SCATTER=$scatter
+  pair "$what" "${command[@]}" || return 0
+  judge_pingpong "$what" "$iterations"
+}
+
+# unreliable SIZE MTU POLLING SCATTER ITERATIONS
+unreliable() {
+  local size=$1 mtu=$2 polling=$3 scatter=$4 iterations=$5
+  local what="unreliable, size $size, MTU $mtu, $polling, scatter $scatter, $iterations iterations"
+  local command=("$softhca" run -- ibv_uc_pingpong -g 0 -c -s "$size" -m "$mtu" -n "$iterations")
   [ "$polling" = poll ] || command+=(-e)
   export SOFTHCA_SCATTER=$scatter
   pair "$what" "${command[@]}" || return 0
@@ -59,6 +70,10 @@ else
   one 1048576 1024 poll 1 10
   one 16777216 4096 poll 1 3
 fi
+for size in 1 4097 65536; do
+  unreliable "$size" 1024 poll 1 "$([ "$full" = 1 ] && echo 1000 || echo 100)"
+  unreliable "$size" 4096 events 0 "$([ "$full" = 1 ] && echo 1000 || echo 50)"
+done
 for size in 1 2048 4096; do
   datagrams "$size" poll 1 "$([ "$full" = 1 ] && echo 1000 || echo 100)"
   datagrams "$size" events 0 "$([ "$full" = 1 ] && echo 1000 || echo 50)"

@@ -1,4 +1,5 @@
-// FlatDevice: a device on a bus that is a stretch of bytes, with a queue pair in RTS; for fuzzers.
+// FlatDevice: a device on a bus that is a stretch of bytes, with a queue pair of each service in
+// RTS, a region and a memory window; for fuzzers.
 //
 // Bus addresses are places in the bytes. What lies beyond them faults, as an IOMMU would have it.
 #pragma once
@@ -74,7 +75,13 @@ struct FlatDevice {
   static constexpr std::uint64_t kSend = 0x1000, kReceive = 0x3000, kCq = 0x5000, kEq = 0x9000;
   static constexpr std::uint64_t kBuffer = 0x10000, kBufferBytes = 0x4000, kGuard = 0x1000;
   static constexpr std::uint32_t kSlots = 8, kStride = 128, kReceiveStride = 48;
+  // In this order: a reliable connection, an unreliable one, datagrams. Each has its rings kRings
+  // further on than the one before.
+  static constexpr transport::QpType kTypes[] = {transport::QpType::Rc, transport::QpType::Uc,
+                                                 transport::QpType::Ud};
+  static constexpr std::uint64_t kRings = 0x800;
   static constexpr wire::Qpn kQpn{0x4000}, kPeer{0x5000};
+  static constexpr std::uint32_t kQkey = 0x1234;
 
   FlatDevice()
       : counters(trace::kCounterCount),
@@ -91,29 +98,45 @@ struct FlatDevice {
                 .first_qpn = kQpn.value}) {
     device.set_event_queue({{kEq}, 256});
     device.create_cq(1, {{kCq}, 128});
-    const auto qpn = device.take_qpn();
-    require(qpn && *qpn == kQpn);
-    device.create_qp({.qpn = *qpn,
-                      .pd = 1,
-                      .type = transport::QpType::Rc,
-                      .send_cqn = 1,
-                      .receive_cqn = 1,
-                      .send = {{kSend}, kSlots, kStride, 4},
-                      .receive = {{kReceive}, kSlots, kReceiveStride, 2},
-                      .max_inline = 64});
     const auto inserted = device.keys().insert({.pd = 1,
-                                                .access = 15,
+                                                .access = 31,
                                                 .start = kBuffer,
                                                 .bytes = kBufferBytes,
                                                 .bus = {kBuffer},
                                                 .pages = {}});
     require(static_cast<bool>(inserted));
     key = *inserted;
+    const auto opened = device.keys().insert_window(1, nic::WindowType::Two);
+    require(static_cast<bool>(opened));
+    window = *opened;
     path.source = wire::Gid::of_ipv4({10, 0, 0, 1});
     path.destination = wire::Gid::of_ipv4({10, 0, 0, 2});
     path.source_port = 0xc000;
+    for (std::uint32_t i = 0; i < std::size(kTypes); ++i) add_queue_pair(i);
+    const bool bound = !device.keys().bind({.window = window,
+                                            .new_key = window,
+                                            .region = key,
+                                            .address = kBuffer + 100,
+                                            .bytes = 1000,
+                                            .access = 14},
+                                           1, kQpn);
+    require(bound);
+  }
+
+  void add_queue_pair(std::uint32_t number) {
+    const auto qpn = device.take_qpn();
+    require(qpn && *qpn == qpn_of(number));
+    device.create_qp({.qpn = *qpn,
+                      .pd = 1,
+                      .type = kTypes[number],
+                      .send_cqn = 1,
+                      .receive_cqn = 1,
+                      .send = {{kSend + number * kRings}, kSlots, kStride, 4},
+                      .receive = {{kReceive + number * kRings}, kSlots, kReceiveStride, 2},
+                      .max_inline = 64});
     transport::QpAttributes a;
     a.access_flags = 15;
+    a.qkey = kQkey;
     a.path_mtu_bytes = 256;
     a.dest_qpn = kPeer;
     a.max_reads = a.max_dest_reads = 4;
@@ -128,8 +151,10 @@ struct FlatDevice {
     }
   }
 
-  void ring(nic::Doorbell doorbell, std::uint32_t posted) {
-    device.mmio_write(nic::doorbell_offset(doorbell, kQpn.value), posted, now);
+  static wire::Qpn qpn_of(std::uint32_t number) { return {kQpn.value + number}; }
+
+  void ring(nic::Doorbell doorbell, std::uint32_t posted, std::uint32_t number = 0) {
+    device.mmio_write(nic::doorbell_offset(doorbell, qpn_of(number).value), posted, now);
   }
   // Lets `steps` millisecond steps of time pass.
   void run(int steps) {
@@ -155,6 +180,7 @@ struct FlatDevice {
   std::vector<nic::QpRecord> qps;
   nic::Device device;
   wire::Key key;
+  wire::Key window;
   wire::Datagram path;
 };
 

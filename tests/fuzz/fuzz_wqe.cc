@@ -20,6 +20,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::memcpy(slot + index_at, &i, sizeof i);
         std::memcpy(slot + key_at, &flat.key.value, sizeof flat.key.value);
       }
+      // Work on keys: of the window that there is.
+      if (*bytes == std::byte{0xff} && ring == flat.kSend) {
+        nic::SendWqe wqe;
+        std::memcpy(&wqe, slot, sizeof wqe);
+        const auto opcode = static_cast<transport::WorkOpcode>(wqe.opcode);
+        if (opcode == transport::WorkOpcode::LocalInvalidate) wqe.rkey = flat.window.value;
+        if (opcode == transport::WorkOpcode::BindWindow) {
+          wqe.immediate = flat.key.value;
+          wqe.rkey = (flat.window.value & ~0xffu) | (wqe.rkey & 0xff);
+          wqe.compare = std::uint64_t{flat.window.value} << 32 | (wqe.compare & 0xff);
+        }
+        std::memcpy(slot, &wqe, sizeof wqe);
+      }
       bytes += count;
       size -= count;
     }

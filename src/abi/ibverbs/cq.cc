@@ -16,6 +16,7 @@ unsigned flags_of(const driver::Completion& completion) {
   unsigned flags = 0;
   if (completion.with_immediate) flags |= IBV_WC_WITH_IMM;
   if (completion.with_network_header) flags |= IBV_WC_GRH;
+  if (completion.with_invalidation) flags |= IBV_WC_WITH_INV;
   return flags;
 }
 
@@ -30,6 +31,7 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   if (completion.with_immediate) {
     wc.imm_data = byte_swapped(completion.immediate);
   }
+  if (completion.with_invalidation) wc.invalidated_rkey = completion.immediate;
   wc.src_qp = completion.source_qpn.value;
   wc.wc_flags = flags_of(completion);
   return wc;
@@ -220,7 +222,10 @@ void fill_slots(ibv_cq_ex& cq) {
     return static_cast<std::uint32_t>(current(one).reason);
   };
   cq.read_byte_len = [](ibv_cq_ex* one) { return current(one).byte_count; };
-  cq.read_imm_data = [](ibv_cq_ex* one) -> __be32 { return byte_swapped(current(one).immediate); };
+  cq.read_imm_data = [](ibv_cq_ex* one) -> __be32 {  // or the key, which is a number of this host
+    const driver::Completion& completion = current(one);
+    return completion.with_invalidation ? completion.immediate : byte_swapped(completion.immediate);
+  };
   cq.read_qp_num = [](ibv_cq_ex* one) { return current(one).qpn.value; };
   cq.read_wc_flags = [](ibv_cq_ex* one) -> unsigned { return flags_of(current(one)); };
   cq.read_src_qp = [](ibv_cq_ex* one) { return current(one).source_qpn.value; };

@@ -9,9 +9,6 @@
 namespace softhca::abi {
 namespace {
 
-// Rights of operations that are not offered. Programs that find EOPNOTSUPP do without.
-constexpr unsigned kNotOffered = IBV_ACCESS_MW_BIND;
-
 ibv_mr* register_memory(ibv_pd* pd, const Mr::Request& request) {
   return answer_pointer([&]() -> Outcome<ibv_mr*> {
     const auto mr = Mr::create(Pd::of(pd), request);
@@ -30,10 +27,7 @@ Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
                                   WireAddr{request.io_address},
                                   driver::AccessFlags::of_bits(request.access), now);
   });
-  if (!region) {
-    const bool offered = (request.access & kNotOffered) == 0;
-    return region.error().code == EINVAL && !offered ? Errno{EOPNOTSUPP} : region.error();
-  }
+  if (!region) return region.error();
   mr->addr = request.start;
   mr->take(*region);
   mr->length = request.length;  // also where that says "everything"
@@ -58,7 +52,21 @@ void Mr::take(const driver::Region& region) {
   owner().adopt(*this);
 }
 
+Outcome<Mr*> Mr::create_null(Pd& domain) {
+  std::unique_ptr<Mr> mr(new Mr(domain));
+  const auto key = domain.owner().command(
+      [&](driver::Engine& engine, Time) { return engine.register_nothing(domain.number()); });
+  if (!key) return key.error();
+  mr->length = SIZE_MAX;
+  mr->handle = key->index();
+  mr->lkey = mr->rkey = key->value;
+  domain.owner().adopt(*mr);
+  return mr.release();
+}
+
+// Windows of the program may still be bound to it.
 void Mr::abandon(driver::Engine& engine, Time now) {
+  engine.unbind_windows(key());
   [[maybe_unused]] const auto gone = engine.deregister_memory(key(), now);
 }
 
@@ -125,9 +133,60 @@ VERB("IBVERBS_1.1", int, ibv_dereg_mr, (ibv_mr * verbs)) {
   });
 }
 
-// The old region stays valid, which is what this answer says (IBV_REREG_MR_ERR_INPUT).
-VERB("IBVERBS_1.1", int, ibv_rereg_mr, (ibv_mr*, int, ibv_pd*, void*, std::size_t, int)) {
-  return answer_minus_one([&]() -> Outcome<int> { return Errno{EOPNOTSUPP}; });
+namespace {
+
+constexpr int kRegionChanges =
+    IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+
+Outcome<driver::Engine::RegionChange> change_of(const Mr& mr, int flags, ibv_pd* pd, void* addr,
+                                                std::size_t length, int access) {
+  if (flags == 0 || (flags & ~kRegionChanges) != 0) return Errno{EINVAL};
+  driver::Engine::RegionChange change;
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0) {
+    if (addr == nullptr || length == 0) return Errno{EINVAL};
+    change.buffer = {{reinterpret_cast<std::uintptr_t>(addr)}, length};
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    if (pd == nullptr || pd->context != mr.context) return Errno{EINVAL};
+    change.pd = Pd::of(pd).number();
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0)
+    change.access = driver::AccessFlags::of_bits(static_cast<unsigned>(access));
+  return change;
+}
+
+Outcome<void> change_region(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length,
+                            int access) {
+  const auto change = change_of(mr, flags, pd, addr, length, access);
+  if (!change) return change.error();
+  const auto changed = mr.owner().command([&](driver::Engine& engine, Time now) {
+    return engine.change_memory(mr.key(), *change, now);
+  });
+  if (!changed) return changed;
+  if (change->buffer) {
+    mr.addr = addr;
+    mr.length = length;
+  }
+  if (change->pd) mr.move_to(pd);
+  return {};
+}
+
+}  // namespace
+
+// What fails changes nothing, which is what IBV_REREG_MR_ERR_INPUT says: the old region is valid.
+VERB("IBVERBS_1.1", int, ibv_rereg_mr,
+     (ibv_mr * verbs, int flags, ibv_pd* pd, void* addr, std::size_t length, int access)) {
+  const int code =
+      answer_errno([&] { return change_region(Mr::of(verbs), flags, pd, addr, length, access); });
+  return code == 0 ? 0 : IBV_REREG_MR_ERR_INPUT;
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
+  return answer_pointer([&]() -> Outcome<ibv_mr*> {
+    const auto mr = Mr::create_null(Pd::of(pd));
+    if (!mr) return mr.error();
+    return *mr;
+  });
 }
 
 }  // namespace softhca::abi

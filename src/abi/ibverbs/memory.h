@@ -96,12 +96,19 @@ class Mr final : public ibv_mr, public Owned {
   // Of memory on the device. FAILS WITH EINVAL, ENOMEM
   static Outcome<Mr*> create_on_device(Pd& domain, const driver::Engine::DeviceRange& range,
                                        unsigned access);
+  // FAILS WITH ENOMEM
+  static Outcome<Mr*> create_null(Pd& domain);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
 
   Context& owner() { return Context::of(context); }
   wire::Key key() const { return {lkey}; }
+  // It belongs to another domain now.
+  void move_to(ibv_pd* domain) {
+    pd = domain;
+    domain_.move_to(domain);
+  }
 
  private:
   explicit Mr(Pd& domain) : ibv_mr{}, domain_(&domain) {
@@ -119,5 +126,6 @@ int dealloc_td(ibv_td* td) noexcept;
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept;
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
               std::uint32_t count) noexcept;
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
 
 }  // namespace softhca::abi

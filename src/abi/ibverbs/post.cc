@@ -7,6 +7,7 @@
 #include "abi/entry.h"
 #include "abi/ibverbs/ah.h"
 #include "abi/ibverbs/qp.h"
+#include "abi/ibverbs/window.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
 
@@ -21,6 +22,10 @@ static_assert(IBV_WR_SEND_WITH_IMM == static_cast<int>(WorkOpcode::SendImm));
 static_assert(IBV_WR_RDMA_READ == static_cast<int>(WorkOpcode::Read));
 static_assert(IBV_WR_ATOMIC_CMP_AND_SWP == static_cast<int>(WorkOpcode::CompareSwap));
 static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD == static_cast<int>(WorkOpcode::FetchAdd));
+static_assert(IBV_WR_LOCAL_INV == static_cast<int>(WorkOpcode::LocalInvalidate));
+static_assert(IBV_WR_BIND_MW == static_cast<int>(WorkOpcode::BindWindow));
+static_assert(IBV_WR_SEND_WITH_INV == static_cast<int>(WorkOpcode::SendInvalidate));
+static_assert(IBV_WR_ATOMIC_WRITE == static_cast<int>(WorkOpcode::AtomicWrite));
 static_assert(IBV_SEND_INLINE == static_cast<int>(driver::SendFlag::Inline));
 
 constexpr unsigned kKnownFlags =
@@ -55,11 +60,26 @@ void take_atomic(const ibv_send_wr& wr, driver::SendRequest& request) {
   if (is_swap) request.compare = atomic.compare_add;
 }
 
+// Work on keys names no memory of its own: whatever stands in the list is not looked at.
+Outcome<void> take_local(const ibv_send_wr& wr, driver::SendRequest& request) {
+  request.sges = {};
+  if (request.opcode == WorkOpcode::LocalInvalidate) {
+    request.rkey = {wr.invalidate_rkey};
+    return {};
+  }
+  // Windows of type 1 are bound by ibv_bind_mw, which knows their keys.
+  const ibv_mw* const mw = wr.bind_mw.mw;
+  if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return Errno{EINVAL};
+  request.bind = bind_of(*mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+  return {};
+}
+
 Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType type,
                                         SgeCopy& sges) {
   const std::uint32_t opcode = number_of(wr.opcode);
   if (wr.num_sge < 0) return Errno{EINVAL};
-  if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return Errno{EOPNOTSUPP};
+  if (opcode > IBV_WR_ATOMIC_WRITE || !transport::is_offered(type, static_cast<WorkOpcode>(opcode)))
+    return Errno{EOPNOTSUPP};
   driver::SendRequest request;
   request.wr_id = wr.wr_id;
   request.opcode = static_cast<WorkOpcode>(opcode);
@@ -73,8 +93,12 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType
     return request;
   }
   if (type == transport::QpType::XrcSend) request.xrc_srqn = wr.qp_type.xrc.remote_srqn;
-  if (transport::is_atomic(request.opcode)) {
+  if (transport::is_local(request.opcode)) {
+    if (const auto taken = take_local(wr, request); !taken) return taken.error();
+  } else if (transport::is_atomic(request.opcode)) {
     take_atomic(wr, request);
+  } else if (request.opcode == WorkOpcode::SendInvalidate) {
+    request.rkey = {wr.invalidate_rkey};
   } else {
     request.remote_address = wr.wr.rdma.remote_addr;
     request.rkey = {wr.wr.rdma.rkey};

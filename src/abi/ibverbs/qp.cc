@@ -164,6 +164,7 @@ Outcome<void> Qp::offer_builder(std::uint64_t operations) {
   const QpType type = pair_->type();
   const std::uint64_t offered = type == QpType::XrcReceive  ? 0
                                 : type == QpType::Ud        ? SendBuilder::kDatagramOperations
+                                : type == QpType::Uc        ? SendBuilder::kUnreliableOperations
                                 : type == QpType::RawPacket ? SendBuilder::kRawOperations
                                                             : SendBuilder::kOperations;
   if ((operations & ~offered) != 0) return Errno{EOPNOTSUPP};

@@ -29,6 +29,9 @@ constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 47;
 // 4.096 us times 2^15, 134 ms: how long a peer that is not running may take to be scheduled.
 constexpr std::uint8_t kAckDelay = 15;
 
+// IB_UVERBS_DEVICE_ATOMIC_WRITE, which this header does not know.
+constexpr std::uint64_t kAtomicWriteFlag = std::uint64_t{1} << 40;
+
 std::uint32_t part_id() {
   const auto chosen = os::env_number("SOFTHCA_PART_ID");
   return static_cast<std::uint32_t>(chosen.value_or(kPartId));
@@ -47,7 +50,8 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_qp_wr = nic::kMaxQueueEntries;
   attr.device_cap_flags = IBV_DEVICE_MANAGED_FLOW_STEERING | IBV_DEVICE_RC_RNR_NAK_GEN |
                           IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC;
+                          IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
+                          IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
@@ -55,6 +59,7 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_srq = nic::kMaxSrqs;
   attr.max_srq_wr = nic::kMaxQueueEntries;
   attr.max_srq_sge = nic::kMaxSges;
+  attr.max_mw = nic::kMaxWindows;
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
   attr.max_res_rd_atom = static_cast<int>(nic::kMaxReads * nic::kMaxQps);
@@ -74,7 +79,10 @@ ibv_odp_caps odp_caps() {
   caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                         IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                         IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+  caps.per_transport_caps.uc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_SRQ_RECV;
+  caps.per_transport_caps.ud_odp_caps =
+      IBV_ODP_SUPPORT_SRQ_RECV | IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
   return caps;
 }
 
@@ -150,6 +158,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.xrc_odp_caps = attr.odp_caps.per_transport_caps.rc_odp_caps & ~IBV_ODP_SUPPORT_RECV;
     attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
+    attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;
     attr.max_wq_type_rq = nic::kMaxQps;
     attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
                      .max_rwq_indirection_tables = nic::kMaxSpreadTables,

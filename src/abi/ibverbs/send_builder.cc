@@ -6,6 +6,7 @@
 #include "abi/entry.h"
 #include "abi/ibverbs/ah.h"
 #include "abi/ibverbs/qp.h"
+#include "abi/ibverbs/window.h"
 #include "base/bytes.h"
 
 namespace softhca::abi {
@@ -61,6 +62,17 @@ void SendBuilder::add_inline(std::span<const ibv_data_buf> pieces) {
     const auto* const bytes = static_cast<const std::byte*>(piece.addr);
     inline_bytes_.insert(inline_bytes_.end(), bytes, bytes + piece.length);
   }
+  end_inline(start);
+}
+
+void SendBuilder::add_word(const void* word) {
+  const std::size_t start = inline_bytes_.size();
+  const auto* const bytes = static_cast<const std::byte*>(word);
+  inline_bytes_.insert(inline_bytes_.end(), bytes, bytes + transport::kAtomicBytes);
+  end_inline(start);
+}
+
+void SendBuilder::end_inline(std::size_t start) {
   drafts_.back().request.flags |= driver::SendFlag::Inline;
   add_sge({start, static_cast<std::uint32_t>(inline_bytes_.size() - start), 0});
 }
@@ -159,6 +171,34 @@ void add_atomic(ibv_qp_ex* qp, WorkOpcode opcode, std::uint32_t rkey, std::uint6
   add(qp, request);
 }
 
+void add_bind(ibv_qp_ex* qp, const ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* wanted) {
+  if (mw == nullptr || mw->type != IBV_MW_TYPE_2 || wanted == nullptr)
+    return building(qp, [](SendBuilder& builder) { builder.refuse(EINVAL); });
+  driver::SendRequest request;
+  request.opcode = WorkOpcode::BindWindow;
+  request.bind = bind_of(*mw, rkey, *wanted);
+  add(qp, request);
+}
+
+// Its eight bytes are taken at once, like inline data, whatever the queue's limit on these.
+void add_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, const void* word) {
+  add(qp, WorkOpcode::AtomicWrite, rkey, address, 0);
+  building(qp, [&](SendBuilder& builder) { builder.add_word(word); });
+}
+
+void fill_key_operations(ibv_qp_ex& slots) {
+  slots.wr_send_inv = [](ibv_qp_ex* qp, std::uint32_t rkey) {
+    add(qp, WorkOpcode::SendInvalidate, rkey, 0, 0);
+  };
+  slots.wr_local_inv = [](ibv_qp_ex* qp, std::uint32_t rkey) {
+    add(qp, WorkOpcode::LocalInvalidate, rkey, 0, 0);
+  };
+  slots.wr_bind_mw = [](ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey,
+                        const ibv_mw_bind_info* wanted) { add_bind(qp, mw, rkey, wanted); };
+  slots.wr_atomic_write = [](ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
+                             const void* word) { add_atomic_write(qp, rkey, address, word); };
+}
+
 void fill_operations(ibv_qp_ex& slots) {
   slots.wr_send = [](ibv_qp_ex* qp) { add(qp, WorkOpcode::Send, 0, 0, 0); };
   slots.wr_send_imm = [](ibv_qp_ex* qp, __be32 immediate) {
@@ -237,6 +277,7 @@ void fill_builder_slots(Qp& qp) {
        at += sizeof refuse)
     std::memcpy(bytes + at, &refuse, sizeof refuse);
   fill_operations(layout.known);
+  fill_key_operations(layout.known);
   fill_payloads(layout.known);
   fill_batches(layout.known);
 }

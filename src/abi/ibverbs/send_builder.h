@@ -26,7 +26,11 @@ class SendBuilder {
   static constexpr std::uint64_t kOperations =
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
       IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+      IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_ATOMIC_WRITE;
+  static constexpr std::uint64_t kUnreliableOperations =
+      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
   static constexpr std::uint64_t kDatagramOperations =
       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   static constexpr std::uint64_t kRawOperations = IBV_QP_EX_WITH_SEND;
@@ -48,6 +52,8 @@ class SendBuilder {
   // Give its payload to the work request that was started last. Inline bytes are copied here.
   void add_sge(const driver::Sge& sge);
   void add_inline(std::span<const ibv_data_buf> pieces);
+  // The eight bytes of an atomic WRITE, copied here.
+  void add_word(const void* word);
   // From here on posting will fail with `code`.
   void refuse(int code);
 
@@ -64,6 +70,7 @@ class SendBuilder {
     bool is_aimed{};
   };
   Outcome<void> check() const;
+  void end_inline(std::size_t start);
   void clear();
 
   driver::QueuePair& pair_;

@@ -4,6 +4,7 @@
 #include "abi/ibverbs/flow.h"
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/queries.h"
+#include "abi/ibverbs/window.h"
 #include "abi/ibverbs/wq.h"
 
 namespace softhca::abi {
@@ -41,7 +42,9 @@ void fill(ibv_context_ops& ops) {
   ops.post_send = post_send;
   ops.post_recv = post_recv;
   ops.post_srq_recv = post_srq_recv;
-  refuse(ops.alloc_mw, ops.bind_mw, ops.dealloc_mw);
+  ops.alloc_mw = alloc_mw;
+  ops.bind_mw = bind_mw;
+  ops.dealloc_mw = dealloc_mw;
   // What became a symbol before 2007; programs built since do not look here.
   refuse(ops._compat_alloc_pd, ops._compat_dealloc_pd, ops._compat_reg_mr, ops._compat_rereg_mr,
          ops._compat_dereg_mr, ops._compat_create_cq, ops._compat_cq_event, ops._compat_resize_cq,
@@ -69,6 +72,7 @@ void fill(verbs_context& slots) {
   slots.open_qp = open_qp;
   slots.create_srq_ex = create_srq_ex;
   slots.get_srq_num = get_srq_num;
+  slots.alloc_null_mr = alloc_null_mr;
   slots.post_srq_ops = post_srq_ops;
   slots.open_xrcd = open_xrcd;
   slots.close_xrcd = close_xrcd;
@@ -79,7 +83,6 @@ void fill(verbs_context& slots) {
   slots.destroy_wq = destroy_wq;
   slots.create_rwq_ind_table = create_rwq_ind_table;
   slots.destroy_rwq_ind_table = destroy_rwq_ind_table;
-  refuse(slots.alloc_null_mr);
   refuse(slots.read_counters);
   refuse(slots.attach_counters_point_flow);
   refuse(slots.create_counters);

@@ -1,0 +1,168 @@
+// QueuePair: send requests, from the ring to the transport.
+#include <algorithm>
+#include <array>
+
+#include "base/range.h"
+#include "nic/queue_pair.h"
+
+namespace softhca::nic {
+
+using pcie::Outcome;
+using trace::Counter;
+using trace::EventKind;
+using trace::Reason;
+using trace::ReasonId;
+using transport::QpState;
+using transport::Status;
+
+namespace {
+
+// Whether a requester refused a piece by key (LocalProtection) or the bus failed it.
+Status local_status(const Reason& reason) {
+  return trace::is_key_refusal(reason.id) ? Status::LocalProtection : Status::LocalQpOperation;
+}
+
+}  // namespace
+
+// Takes as many send requests off the ring as the requester wants.
+void QueuePair::fetch_sends(Time now) {
+  if (!requester_ && !datagrams_ && !unreliable_) {
+    // In ERR without ever having been connected: everything is flushed as it lies.
+    if (state_ != QpState::Error || context_.send.slots == 0) return;
+    requester_ =
+        std::make_unique<transport::Requester>(transport::Requester::Settings{.dest_qpn = {},
+                                                                              .initial_psn = {},
+                                                                              .mtu = 256,
+                                                                              .timeout = {},
+                                                                              .retry_count = 0,
+                                                                              .rnr_retry = 0,
+                                                                              .max_reads = 0},
+                                               *this);
+    requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
+  }
+  while (send_fetched_ != send_posted_ && wants_sends() &&
+         send_fetched_ - send_done_ < kFetchedSlots) {
+    const std::uint32_t index = send_fetched_++;
+    Fetched& request = fetched(index);
+    Reason reason;
+    fetch_send(index, request, reason, now);
+    post(check_send(index, request, reason, now), request);
+  }
+}
+
+void QueuePair::post(const transport::SendWork& work, const Fetched& request) {
+  if (requester_)
+    requester_->post(work);
+  else if (unreliable_)
+    unreliable_->post(work);
+  else
+    datagrams_->post({work, {request.address.qpn & wire::kMask24}, request.address.qkey});
+}
+
+bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, Time now) {
+  const QueuePlace& ring = context_.send;
+  std::array<std::byte, sizeof(SendWqe) + sizeof(AddressSegment) + kMaxSges * sizeof(Segment)> slot;
+  static_assert(kMaxInlineBytes <= kMaxSges * sizeof(Segment));
+  const BusAddr at = advance(ring.bus, std::uint64_t{index & (ring.slots - 1)} * ring.stride);
+  const Bytes bytes = Bytes(slot).first(ring.stride);
+  const Outcome outcome = memory_.read_bus(at, bytes, now);
+  note(outcome);
+  tracer_.count(Counter::WqesFetched);
+  tracer_.emit(EventKind::WqeFetch, now, context_.qpn.value, 0, index, at.value, bytes.size());
+  into.segments.clear();
+  into.inline_bytes.clear();
+  into.wqe = {};
+  if (!outcome) {
+    reason = outcome.reason;
+    return false;
+  }
+  into.wqe = load_le<SendWqe>(bytes);
+  const SendWqe& wqe = into.wqe;
+  ConstBytes behind = bytes.subspan(sizeof(SendWqe));
+  if (is_for_datagrams()) {
+    take_address(into, behind);
+    behind = behind.subspan(sizeof(AddressSegment));
+  }
+  const bool is_inline = (wqe.flags & static_cast<std::uint8_t>(WqeFlag::Inline)) != 0;
+  const std::size_t needed = is_inline ? wqe.inline_bytes : wqe.segments * sizeof(Segment);
+  if (wqe.index != index || wqe.segments > ring.max_segments || needed > behind.size()) {
+    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value, .address = index};
+    return false;
+  }
+  if (is_inline) {
+    into.inline_bytes.assign(behind.begin(), behind.begin() + static_cast<std::ptrdiff_t>(needed));
+    return true;
+  }
+  for (std::size_t i = 0; i < wqe.segments; ++i)
+    into.segments.push_back(load_le<Segment>(behind, i * sizeof(Segment)));
+  return true;
+}
+
+// What the request asks for, with the reason if it must fail: each lkey is checked here, before
+// anything is sent (IBTA 10.6.3.1: local protection checks come first).
+transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason,
+                                          Time now) {
+  const SendWqe& wqe = request.wqe;
+  const auto has = [&](WqeFlag flag) { return (wqe.flags & static_cast<std::uint8_t>(flag)) != 0; };
+  transport::SendWork work{.work = index,
+                           .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),
+                           .bytes = request.inline_bytes.size(),
+                           .remote_address = wqe.remote_address,
+                           .rkey = {wqe.rkey},
+                           .immediate = wqe.immediate,
+                           .xrc_srqn = wqe.xrc_srqn,
+                           .swap_or_add = wqe.swap_or_add,
+                           .compare = wqe.compare,
+                           .signaled = has(WqeFlag::Signaled),
+                           .solicited = has(WqeFlag::Solicited),
+                           .fence = has(WqeFlag::Fence),
+                           .status = Status::Success,
+                           .reason = {}};
+  if (!reason && !transport::is_offered(context_.type, work.opcode))
+    reason = {.id = ReasonId::OpcodeNotSupported, .object = wqe.opcode};
+  const bool is_written = transport::brings_bytes(work.opcode);
+  // There is nowhere to put them. The driver refuses it; the slot may have been written to since.
+  if (!reason && is_written && has(WqeFlag::Inline))
+    reason = {.id = ReasonId::WqeMalformed, .object = context_.qpn.value};
+  if (!reason && is_for_datagrams()) reason = check_address(request);
+  for (const Segment& s : request.segments) {
+    work.bytes += s.bytes;
+    if (reason || s.bytes == 0) continue;
+    reason = memory_.check({.key = {s.lkey},
+                            .pd = context_.pd,
+                            .right = is_written ? KeyRight::LocalWrite : KeyRight::LocalRead,
+                            .address = s.address,
+                            .bytes = s.bytes},
+                           context_.qpn, now);
+  }
+  if (!reason && work.bytes > kMaxMessageBytes)
+    reason = {.id = ReasonId::MessageTooLong,
+              .object = context_.qpn.value,
+              .length = work.bytes,
+              .high = kMaxMessageBytes};
+  if (!reason &&
+      (transport::is_atomic(work.opcode) || work.opcode == transport::WorkOpcode::AtomicWrite))
+    reason = check_atomic(work.bytes);
+  if (reason) {
+    const bool by_length =
+        reason.id == ReasonId::MessageTooLong || reason.id == ReasonId::AtomicLength;
+    work.status = by_length ? Status::LocalLength : local_status(reason);
+    if (reason.id == ReasonId::WqeMalformed || reason.id == ReasonId::OpcodeNotSupported)
+      work.status = Status::LocalQpOperation;
+    work.reason = reason;
+    work.bytes = 0;
+  }
+  return work;
+}
+
+void QueuePair::on_payload_fault(std::uint32_t work, const Reason& reason) {
+  const Status status = local_status(reason);
+  if (requester_)
+    requester_->on_payload_fault(work, status, reason);
+  else if (unreliable_)
+    unreliable_->on_payload_fault(status, reason);
+  else
+    datagrams_->on_payload_fault(status, reason);
+}
+
+}  // namespace softhca::nic
