@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "driver/address_space.h"
@@ -48,6 +49,8 @@ struct EngineParts {
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};
   std::function<void(const FileIdentity& file)> give_back_file = {};
+  // A place in the program's code as people know it. Empty where there is no program.
+  std::function<std::string(std::uint64_t)> name_of_place = {};
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
 };

@@ -49,6 +49,7 @@ class Device {
 
   // Commands. Numbers come from the device; resources must be set up before.
   KeyTable& keys() { return keys_; }
+  const KeyTable& keys() const { return keys_; }
   DeviceMemory& own_memory() { return memory_.on_device(); }
   Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }

@@ -294,7 +294,7 @@ std::string_view checker_name(Checker checker) {
   return kNames[static_cast<std::size_t>(checker)];
 }
 
-std::string reason_text(const Reason& reason) {
+std::string reason_text(const Reason& reason, std::string_view particulars) {
   const ReasonInfo* row = find_reason(reason.id);
   if (row == nullptr) return fmt::format("reason {}", static_cast<unsigned>(reason.id));
   std::string text =
@@ -312,7 +312,7 @@ std::string reason_text(const Reason& reason) {
     text += fmt::format(" Allowed {} to {}.", reason.low, reason.high);
   else if (reason.high != 0)
     text += fmt::format(" Limit {}.", reason.high);
-  return text + " Remedy: " + std::string(row->remedy);
+  return text + std::string(particulars) + " Remedy: " + std::string(row->remedy);
 }
 
 }  // namespace softhca::trace

@@ -165,6 +165,7 @@ std::string_view checker_name(Checker checker);
 
 // "out_of_bounds (reason 5, nic): RULE. Object 0x1207. Asked for 0x5000, 64 bytes. Allowed from
 // 0x4000, 4096 bytes. Remedy: REMEDY"
-std::string reason_text(const Reason& reason);
+// `particulars`, sentences with a space in front of each, go before the remedy.
+std::string reason_text(const Reason& reason, std::string_view particulars = {});
 
 }  // namespace softhca::trace

@@ -90,6 +90,7 @@ class Mr final : public ibv_mr, public Owned {
     std::size_t length{};
     std::uint64_t io_address{};
     unsigned access{};
+    std::uintptr_t caller{};  // where the program calls
   };
   // FAILS WITH EFAULT, EINVAL, ENOMEM, EOPNOTSUPP
   static Outcome<Mr*> create(Pd& domain, const Request& request);
