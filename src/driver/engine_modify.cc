@@ -119,6 +119,12 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
 
   wire::Datagram path;
   if (mask.has(QpAttribute::AddressVector)) {
+    if (next.address.port != 1)
+      return refuse({.id = ReasonId::AttributeOutOfRange,
+                     .object = static_cast<std::uint32_t>(QpAttribute::AddressVector),
+                     .length = next.address.port,
+                     .low = 1,
+                     .high = 1});
     if (const Reason bad = check_address(next.address)) return refuse(bad);
     if (next.path_mtu_bytes > s.port.active_mtu)
       return refuse(

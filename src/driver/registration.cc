@@ -17,6 +17,9 @@ namespace {
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
 // Local write; remote write, read, atomic; windows may be bound; zero based, on demand, huge pages.
 constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128;
+constexpr std::uint32_t kDeviceBits = 1 | 2 | 4 | 8 | 16 | 32;  // of memory on the device
+// What decides how a region is held: local write, zero based, on demand, huge pages.
+constexpr std::uint32_t kHoldingBits = 1 | 32 | 64 | 128;
 
 constexpr host::BusRights kReadWrite =
     host::BusRights(host::BusRight::Read) | host::BusRight::Write;
@@ -26,9 +29,15 @@ Range<VirtSpace> whole_pages(Range<VirtSpace> buffer, std::uint64_t page_bytes =
   return {first, pages_touched(buffer, page_bytes) * page_bytes};
 }
 
-// All of the program's memory.
+// All of the program's memory: as programs ask for it, and as it is held.
 bool is_whole(Range<VirtSpace> buffer) {
-  return buffer.start.value == 0 && buffer.length == ~std::uint64_t{0};
+  return buffer.start.value == 0 && (buffer.length == ~std::uint64_t{0} ||
+                                     buffer.length == OnDemandRegions::kWholeSpace.length);
+}
+
+// Of a region whose pages come on demand.
+std::uint64_t page_bytes_of(AccessFlags access) {
+  return access.has(Access::HugeTlb) ? kPage2M : kPage4K;
 }
 
 host::BusRights rights_for(AccessFlags access) {
@@ -103,52 +112,110 @@ Reason Registrations::check_pages(const Request& request) {
   return parts_.space.probe(buffer, request.access.has(Access::LocalWrite));
 }
 
-// The table's entry for what is held; undone if there is no room for it.
-Result<Region, Reason> Registrations::add_key(const nic::KeyTable::Entry& entry, Held held,
-                                              Time now) {
-  const auto key = keys_.insert(entry);
-  if (!key) {
-    undo(held, now);
-    return key.error();
-  }
-  const Range<VirtSpace> buffer = held.request.buffer;
-  parts_.tracer.count(Counter::RegionsRegistered);
-  parts_.tracer.count(Counter::BytesRegistered, entry.bytes);
-  parts_.tracer.emit(EventKind::Register, now, key->value, buffer.start.value, entry.bytes,
-                     held.request.access.bits, held.mapping.first.value, entry.pd);
-  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
-  regions_.emplace(key->value, std::move(held));
-  return Region{
-      .key = *key, .start = buffer.start, .length = buffer.length, .counted_not_pinned = false};
-}
-
 nic::KeyTable::Entry Registrations::entry_of(const Held& held) {
   const Request& request = held.request;
+  const std::uint64_t page_bytes = held.on_demand ? page_bytes_of(request.access) : kPage4K;
   return {.pd = request.pd,
           .access = request.access.bits & ~kOptionalBits,
           .start = request.io_address.value,
           .bytes = request.buffer.length,
-          .bus = advance(held.mapping.first, offset_in(request.buffer.start, kPage4K)),
+          .bus = advance(held.mapping.first, offset_in(request.buffer.start, page_bytes)),
           .pages = held.mapping.pages};
 }
 
-// Their pages are mapped when the device asks for them.
 Result<Registrations::Held, Reason> Registrations::hold_on_demand(const Request& request) {
   const bool whole = is_whole(request.buffer);
-  const std::uint64_t page_bytes = request.access.has(Access::HugeTlb) ? kPage2M : kPage4K;
-  const Range<VirtSpace> buffer = whole ? OnDemandRegions::kWholeSpace : request.buffer;
-  const Range<VirtSpace> pages = whole_pages(buffer, page_bytes);
+  const std::uint64_t page_bytes = page_bytes_of(request.access);
   const bool writable = request.access.has(Access::LocalWrite);
-  const auto first = whole ? on_demand_.add_whole() : on_demand_.add(pages, writable, page_bytes);
+  const auto first =
+      whole ? on_demand_.add_whole()
+            : on_demand_.add(whole_pages(request.buffer, page_bytes), writable, page_bytes);
   if (!first) return first.error();
-  // Of the 4 KiB page that the buffer begins in, like any other region's.
-  const BusAddr mapped =
-      advance(*first, align_down(buffer.start, kPage4K).value - pages.start.value);
   Held held{
-      .request = request, .pins = {}, .mapping = {.first = mapped, .pages = {}, .stretch = {}}};
-  held.request.buffer = buffer;
+      .request = request, .pins = {}, .mapping = {.first = *first, .pages = {}, .stretch = {}}};
+  if (whole) held.request.buffer = OnDemandRegions::kWholeSpace;
   held.on_demand = *first;
   return held;
+}
+
+Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, bool& counted,
+                                                        Time now) {
+  Request request = wanted;
+  if (request.access.has(Access::ZeroBased)) request.io_address = {0};
+  if (const Reason bad = check_request(request)) return bad;
+  if (const Reason bad = check_pages(request)) return bad;
+  if (request.access.has(Access::OnDemand)) return hold_on_demand(request);
+  const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
+  Held held{.request = request, .pins = {}, .mapping = {}};
+  Reason bad = pin_all(frames, held, counted, now);
+  if (!bad) {
+    auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
+    if (mapped)
+      held.mapping = std::move(*mapped);
+    else
+      bad = mapped.error();
+  }
+  if (!bad) return held;
+  undo(held, now);
+  return bad;
+}
+
+// What is held is a region from now on.
+Region Registrations::add_key(wire::Key key, Held held, std::uint64_t bytes, Time now) {
+  const Range<VirtSpace> buffer = held.request.buffer;
+  parts_.tracer.count(Counter::RegionsRegistered);
+  parts_.tracer.count(Counter::BytesRegistered, bytes);
+  parts_.tracer.emit(EventKind::Register, now, key.value, buffer.start.value, bytes,
+                     held.request.access.bits, held.mapping.first.value, held.request.pd);
+  std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
+  regions_.emplace(key.value, std::move(held));
+  return {.key = key, .start = buffer.start, .length = bytes, .counted_not_pinned = false};
+}
+
+Result<Region, Reason> Registrations::add(const Request& request, Time now) {
+  bool counted = false;
+  const std::uint64_t leaves_before = parts_.dma.leaves();
+  auto held = hold(request, counted, now);
+  if (!held) return held.error();
+  const nic::KeyTable::Entry entry = entry_of(*held);
+  const auto key = keys_.insert(entry);
+  if (!key) {
+    undo(*held, now);
+    return key.error();
+  }
+  if (!first_ && !held->on_demand)
+    first_ = {.start = request.buffer.start,
+              .bus = entry.bus,
+              .bytes = request.buffer.length,
+              .pages = whole_pages(request.buffer).length / kPage4K,
+              .leaves = parts_.dma.leaves() - leaves_before};
+  Region region = add_key(*key, std::move(*held), entry.bytes, now);
+  region.counted_not_pinned = counted;
+  return region;
+}
+
+Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
+                                                    const Engine::DeviceRange& range,
+                                                    std::uint64_t at, AccessFlags access,
+                                                    Time now) {
+  if (const Reason bad = check_rights(access, kDeviceBits)) return bad;
+  if (!access.has(Access::ZeroBased))
+    return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
+  const std::uint64_t place = at + range.offset;
+  const auto key = keys_.insert({.pd = pd,
+                                 .access = access.bits & ~kOptionalBits,
+                                 .start = 0,
+                                 .bytes = range.bytes,
+                                 .bus = {place},
+                                 .pages = {},
+                                 .is_on_device = true});
+  if (!key) return key.error();
+  Held held{
+      .request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
+      .pins = {},
+      .mapping = {.first = {place}, .pages = {}, .stretch = {}},
+      .dm = range.handle};
+  return add_key(*key, std::move(held), range.bytes, now);
 }
 
 Reason Registrations::check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const {
@@ -179,72 +246,6 @@ Reason Registrations::prefetch(Prefetch how, const Sge& about, Time now) {
   return on_demand_.prefetch(*held.on_demand, part, how, now);
 }
 
-Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, bool& counted,
-                                                        Time now) {
-  Request request = wanted;
-  if (request.access.has(Access::ZeroBased)) request.io_address = {0};
-  if (const Reason bad = check_request(request)) return bad;
-  if (const Reason bad = check_pages(request)) return bad;
-  if (request.access.has(Access::OnDemand)) return hold_on_demand(request);
-  const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
-  Held held{.request = request, .pins = {}, .mapping = {}};
-  Reason bad = pin_all(frames, held, counted, now);
-  if (!bad) {
-    auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
-    if (mapped)
-      held.mapping = std::move(*mapped);
-    else
-      bad = mapped.error();
-  }
-  if (!bad) return held;
-  undo(held, now);
-  return bad;
-}
-
-Result<Region, Reason> Registrations::add(const Request& request, Time now) {
-  const std::uint64_t leaves_before = parts_.dma.leaves();
-  bool counted = false;
-  auto held = hold(request, counted, now);
-  if (!held) return held.error();
-  const nic::KeyTable::Entry entry = entry_of(*held);
-  const bool is_example = !first_ && !held->on_demand;
-  auto region = add_key(entry, std::move(*held), now);
-  if (!region) return region;
-  region->counted_not_pinned = counted;
-  if (is_example)
-    first_ = {.start = request.buffer.start,
-              .bus = entry.bus,
-              .bytes = request.buffer.length,
-              .pages = whole_pages(request.buffer).length / kPage4K,
-              .leaves = parts_.dma.leaves() - leaves_before};
-  return region;
-}
-
-Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
-                                                    const Engine::DeviceRange& range,
-                                                    std::uint64_t at, AccessFlags access,
-                                                    Time now) {
-  if (const Reason bad =
-          check_rights(access, kKnownBits | static_cast<std::uint32_t>(Access::ZeroBased)))
-    return bad;
-  if (!access.has(Access::ZeroBased))
-    return Reason{.id = ReasonId::ZeroBasedMissing, .object = access.bits};
-  const std::uint64_t place = at + range.offset;
-  Held held{
-      .request = {.pd = pd, .buffer = {{0}, range.bytes}, .io_address = {0}, .access = access},
-      .pins = {},
-      .mapping = {.first = {place}, .pages = {}, .stretch = {}},
-      .dm = range.handle};
-  return add_key({.pd = pd,
-                  .access = access.bits & ~kOptionalBits,
-                  .start = 0,
-                  .bytes = range.bytes,
-                  .bus = {place},
-                  .pages = {},
-                  .is_on_device = true},
-                 std::move(held), now);
-}
-
 bool Registrations::uses_dm(std::uint32_t handle) const {
   return std::ranges::any_of(regions_,
                              [&](const auto& entry) { return entry.second.dm == handle; });
@@ -265,11 +266,8 @@ Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionCh
     request.buffer = *wanted.buffer;
     request.io_address = {wanted.buffer->start.value};
   }
-  constexpr std::uint32_t kHowItIsHeld = static_cast<std::uint32_t>(Access::LocalWrite) |
-                                         static_cast<std::uint32_t>(Access::OnDemand) |
-                                         static_cast<std::uint32_t>(Access::HugeTlb);
-  const bool stays =
-      !wanted.buffer && ((request.access.bits ^ held.request.access.bits) & kHowItIsHeld) == 0;
+  const std::uint32_t changed = request.access.bits ^ held.request.access.bits;
+  const bool stays = !wanted.buffer && (changed & kHoldingBits) == 0;
   if (stays) {
     if (const Reason bad = check_request(request)) return bad;
     keys_.set_rights(key, request.pd, request.access.bits & ~kOptionalBits);

@@ -42,14 +42,15 @@ class Registrations {
   // in it.
   Result<Region, trace::Reason> add_on_device(std::uint32_t pd, const Engine::DeviceRange& range,
                                               std::uint64_t at, AccessFlags access, Time now);
-  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
-  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
-  // FAILS WITH KeysExhausted
-  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
   // Is the entry about an on-demand region of the domain, and within it?
   trace::Reason check_advice(std::uint32_t pd, Prefetch how, const Sge& about) const;
   // REQUIRES: check_advice() gave None.
   trace::Reason prefetch(Prefetch how, const Sge& about, Time now);
+  // FAILS WITH KeyUnknown
+  // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
+  Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
+  // FAILS WITH KeysExhausted
+  Result<wire::Key, trace::Reason> add_nothing(std::uint32_t pd);
   // FAILS WITH KeyUnknown, RegionHasWindows
   Result<void, trace::Reason> remove(wire::Key key, Time now);
 
@@ -70,8 +71,8 @@ class Registrations {
     std::vector<host::PinId> pins;
     host::DmaMapping mapping;  // without its pages, which are in the key table
     std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
-    bool is_nothing = false;
     std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for
+    bool is_nothing = false;
   };
 
   host::PageOrder page_order() const {
@@ -79,13 +80,14 @@ class Registrations {
   }
   static trace::Reason check_rights(AccessFlags access, std::uint32_t known);
   static trace::Reason check_request(const Request& request);
+  trace::Reason check_pages(const Request& request);
   static nic::KeyTable::Entry entry_of(const Held& held);
-  // Probes, pins and maps. FAILS WITH what add() says; then nothing is held.
+  // Probes, pins and maps, or makes it an on-demand region. FAILS WITH what add() says; then
+  // nothing is held.
   Result<Held, trace::Reason> hold(const Request& wanted, bool& counted, Time now);
   Result<Held, trace::Reason> hold_on_demand(const Request& request);
-  trace::Reason check_pages(const Request& request);
-  Result<Region, trace::Reason> add_key(const nic::KeyTable::Entry& entry, Held held, Time now);
   trace::Reason pin_all(const std::vector<pcie::Span>& frames, Held& held, bool& counted, Time now);
+  Region add_key(wire::Key key, Held held, std::uint64_t bytes, Time now);
   void undo(Held& held, Time now);
 
   EngineParts parts_;

@@ -39,8 +39,7 @@ std::uint32_t required(QpType type, QpState from, QpState to) {
 
 bool is_allowed(QpType type, QpState from, QpState to) {
   if (to == Reset || to == Error) return true;
-  const bool is_unreliable =
-      type == QpType::Uc || type == QpType::Ud || type == QpType::RawPacket;
+  const bool is_unreliable = type == QpType::Uc || type == QpType::Ud || type == QpType::RawPacket;
   if (is_unreliable && from == Sqe && to == Rts) return true;
   if (type == QpType::RawPacket && from == Sqd && to == Sqd) return false;  // nothing to change
   const std::multimap<QpState, QpState> kAllowed = {{Reset, Init}, {Init, Init}, {Init, Rtr},

@@ -152,7 +152,6 @@ Outcome<driver::Engine::RegionChange> change_of(const Mr& mr, int flags, ibv_pd*
   }
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.access = driver::AccessFlags::of_bits(static_cast<unsigned>(access));
-  }
   return change;
 }
 
@@ -168,7 +167,7 @@ Outcome<void> change_region(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size
     mr.addr = addr;
     mr.length = length;
   }
-  if (change->pd) mr.pd = pd;
+  if (change->pd) mr.move_to(pd);
   return {};
 }
 

@@ -104,6 +104,11 @@ class Mr final : public ibv_mr, public Owned {
 
   Context& owner() { return Context::of(context); }
   wire::Key key() const { return {lkey}; }
+  // It belongs to another domain now.
+  void move_to(ibv_pd* domain) {
+    pd = domain;
+    domain_.move_to(domain);
+  }
 
  private:
   explicit Mr(Pd& domain) : ibv_mr{}, domain_(&domain) {

@@ -79,7 +79,10 @@ ibv_odp_caps odp_caps() {
   caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                         IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                         IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+  caps.per_transport_caps.uc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_SRQ_RECV;
+  caps.per_transport_caps.ud_odp_caps =
+      IBV_ODP_SUPPORT_SRQ_RECV | IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
   return caps;
 }
 
