@@ -140,6 +140,11 @@ enum class CompletionOpcode : std::uint8_t {
   AtomicWrite = 9,
   Receive = 128,
   ReceiveRdmaWithImmediate = 129,
+  TagAdded = 130,
+  TagRemoved = 131,
+  TagsSynchronized = 132,
+  ReceiveTagged = 133,
+  ReceiveUntagged = 134,
 };
 
 // One completion. On an error only wr_id, status, qpn and reason mean anything; the rest is 0.
@@ -154,9 +159,14 @@ struct Completion {
   std::uint32_t immediate{};      // host order of the 32 bits on the wire
   bool with_network_header = {};  // of 40 bytes, in front of the message
   wire::Qpn source_qpn = {};      // of a datagram
-  std::uint32_t flow_tag = {};    // of a raw frame: what its flow rule says
-  Time at = {};                   // by the device's clock
-  bool with_invalidation = {};    // of the key in `immediate`
+  std::uint32_t flow_tag =
+      {};                  // of a raw frame: what its flow rule says; of a tag: its private word
+  std::uint64_t tag = {};  // of a message that was matched
+  bool wants_sync = {};    // tag lists: unexpected messages were not seen
+  bool tag_matched = {};
+  bool tag_data_here = {};
+  Time at = {};                 // by the device's clock
+  bool with_invalidation = {};  // of the key in `immediate`
 };
 
 // As ibv_event_type.

@@ -44,6 +44,10 @@ Completion completion_of(const Cqe& cqe) {
   out.source_qpn = {cqe.source_qpn};
   out.with_invalidation = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Invalidated)) != 0;
   out.flow_tag = cqe.flow_tag;
+  out.tag = cqe.tag;
+  out.wants_sync = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::WantsSync)) != 0;
+  out.tag_matched = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::TagMatched)) != 0;
+  out.tag_data_here = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::TagDataHere)) != 0;
   return out;
 }
 

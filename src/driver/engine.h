@@ -216,6 +216,9 @@ class Engine {
                                            Time now);
   Result<void, trace::Reason> post_receive(SharedReceiveQueue& srq, const ReceiveRequest& request,
                                            bool more, Time now);
+  // Gives the handle of a tag that was added. FAILS WITH QueueFull, TooManySges, SharedQueueKind
+  Result<std::uint32_t, trace::Reason> post_tags(SharedReceiveQueue& srq, const TagRequest& request,
+                                                 Time now);
   // Rings the doorbells of what was posted with `more`.
   void ring_send_doorbell(QueuePair& qp, Time now);
   void ring_receive_doorbell(QueuePair& qp, Time now);

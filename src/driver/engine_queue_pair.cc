@@ -177,7 +177,9 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
       return {.id = ReasonId::OpcodeNotSupported, .object = static_cast<std::uint32_t>(spec.type)};
   }
   if (spec.srq == nullptr) return {};
-  if (spec.srq->xrcd() != 0) return {.id = ReasonId::SharedQueueKind, .object = spec.srq->srqn()};
+  const bool matches = spec.srq->capacity().tags != 0;
+  if (spec.srq->xrcd() != 0 || (matches && spec.type != QpType::Rc))
+    return {.id = ReasonId::SharedQueueKind, .object = spec.srq->srqn()};
   if (spec.srq->pd() != spec.pd)
     return {.id = ReasonId::SharedQueueOtherDomain, .object = spec.srq->srqn()};
   return {};

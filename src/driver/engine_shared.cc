@@ -35,7 +35,12 @@ Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time
   if (spec.capacity.sges > nic::kMaxSges)
     return Reason{
         .id = ReasonId::AttributeOutOfRange, .length = spec.capacity.sges, .high = nic::kMaxSges};
-  if ((spec.xrcd != 0) != (spec.cq != nullptr)) return Reason{.id = ReasonId::SharedQueueKind};
+  if (spec.capacity.tags > nic::kMaxTags)
+    return Reason{
+        .id = ReasonId::AttributeOutOfRange, .length = spec.capacity.tags, .high = nic::kMaxTags};
+  const bool matches = spec.capacity.tags != 0;
+  if ((spec.xrcd != 0 || matches) != (spec.cq != nullptr) || (spec.xrcd != 0 && matches))
+    return Reason{.id = ReasonId::SharedQueueKind};
   auto ring =
       WorkRing::for_receives(std::bit_ceil(spec.capacity.requests),
                              std::max(1u, spec.capacity.sges), s.registrations, now, spec.lent);
@@ -46,6 +51,7 @@ Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time
   srq->srqn_ = *srqn;
   srq->pd_ = spec.pd;
   srq->xrcd_ = spec.xrcd;
+  srq->tags_ = spec.capacity.tags;
   srq->cq_ = spec.cq;
   srq->events_ = spec.events;
   srq->ring_ = std::move(*ring);
@@ -54,6 +60,7 @@ Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time
                        .pd = spec.pd,
                        .xrcd = spec.xrcd,
                        .cqn = spec.cq != nullptr ? spec.cq->cqn() : 0,
+                       .tags = spec.capacity.tags,
                        .ring = srq->ring_.place()});
   SharedReceiveQueue* raw = srq.get();
   s.srqs.emplace(*srqn, std::move(srq));
@@ -109,6 +116,30 @@ Result<void, Reason> Engine::post_receive(SharedReceiveQueue& srq, const Receive
   const auto posted = srq.ring_.post_receive(request, published(srq.record_->taken), srq.srqn());
   if (posted && !more) ring_receive_doorbell(srq, now);
   return posted;
+}
+
+Result<std::uint32_t, Reason> Engine::post_tags(SharedReceiveQueue& srq, const TagRequest& request,
+                                                Time now) {
+  if (srq.tags_ == 0) return Reason{.id = ReasonId::SharedQueueKind, .object = srq.srqn()};
+  if (request.sges.size() > nic::kMaxSges)
+    return Reason{.id = ReasonId::TooManySges,
+                  .object = srq.srqn(),
+                  .length = request.sges.size(),
+                  .high = nic::kMaxSges};
+  nic::Device::TagWork work{.kind = static_cast<nic::CqeKind>(request.operation),
+                            .cookie = request.wr_id,
+                            .signaled = request.signaled,
+                            .synchronizes = request.synchronizes,
+                            .unexpected_seen = request.unexpected_seen,
+                            .entry = {.handle = request.handle,
+                                      .cookie = request.receive_wr_id,
+                                      .tag = request.tag,
+                                      .mask = request.mask,
+                                      .segments = {}}};
+  for (const Sge& s : request.sges) work.entry.segments.push_back({s.address, s.length, s.lkey});
+  const auto handle = state_->device.work_on_tags(srq.srqn(), work, now);
+  if (!handle) return Reason{.id = ReasonId::QueueFull, .object = srq.srqn(), .high = srq.tags_};
+  return *handle;
 }
 
 void Engine::ring_receive_doorbell(SharedReceiveQueue& srq, Time now) {

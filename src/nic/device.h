@@ -68,6 +68,17 @@ class Device {
   void set_srq_limit(std::uint32_t srqn, std::uint32_t limit, Time now);
   // REQUIRES: what is waiting lies at its indices in the new ring.
   void move_srq(std::uint32_t srqn, const QueuePlace& ring);
+  // Work on its list of tags, done and completed at once. REQUIRES: it has one.
+  struct TagWork {
+    CqeKind kind{};  // TagAdded, TagRemoved, TagsSynchronized
+    std::uint64_t cookie{};
+    bool signaled{};
+    bool synchronizes{};  // the program has seen `unexpected_seen`
+    std::uint32_t unexpected_seen{};
+    TagList::Entry entry;  // TagRemoved: its handle
+  };
+  // Gives the handle of a tag that was added; nothing if the list is full.
+  std::optional<std::uint32_t> work_on_tags(std::uint32_t srqn, const TagWork& work, Time now);
   // REQUIRES: no queue pair was created with it.
   void destroy_srq(std::uint32_t srqn);
   std::optional<wire::Qpn> take_qpn();

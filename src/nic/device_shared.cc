@@ -4,6 +4,8 @@
 
 namespace softhca::nic {
 
+using transport::Status;
+
 void Device::set_srq_limit(std::uint32_t srqn, std::uint32_t limit, Time now) {
   SharedReceiveQueue* const srq = srqs_.find(srqn);
   ASSERT(srq != nullptr);
@@ -15,6 +17,31 @@ void Device::move_srq(std::uint32_t srqn, const QueuePlace& ring) {
   SharedReceiveQueue* const srq = srqs_.find(srqn);
   ASSERT(srq != nullptr);
   srq->move_to(ring);
+}
+
+std::optional<std::uint32_t> Device::work_on_tags(std::uint32_t srqn, const TagWork& work,
+                                                  Time now) {
+  SharedReceiveQueue* const srq = srqs_.find(srqn);
+  ASSERT(srq != nullptr && srq->tags() != nullptr);
+  TagList& tags = *srq->tags();
+  Cqe cqe;
+  cqe.cookie = work.cookie;
+  cqe.kind = static_cast<std::uint8_t>(work.kind);
+  cqe.time_ps = static_cast<std::uint64_t>(now.ps);
+  std::uint32_t handle = work.entry.handle;
+  if (work.kind == CqeKind::TagAdded) {
+    const auto added = tags.add(work.entry, work.unexpected_seen);
+    if (!added) return std::nullopt;
+    handle = *added;
+  } else if (work.kind == CqeKind::TagRemoved && !tags.remove(handle)) {
+    cqe.status = static_cast<std::uint8_t>(Status::TagList);
+    cqe.reason = static_cast<std::uint16_t>(trace::ReasonId::TagNotThere);
+  }
+  if (work.synchronizes) tags.synchronize(work.unexpected_seen);
+  if (work.kind != CqeKind::TagRemoved && tags.is_behind(work.unexpected_seen))
+    cqe.flags |= static_cast<std::uint8_t>(CqeFlag::WantsSync);
+  if (work.signaled || cqe.status != 0) write_cqe({srq->context().cqn, cqe}, now);
+  return handle;
 }
 
 void Device::destroy_srq(std::uint32_t srqn) { srqs_.destroy(srqn); }

@@ -169,6 +169,7 @@ void QueuePair::to_reset() {
   send_posted_ = send_fetched_ = send_done_ = 0;
   receives_.clear();
   flushed_.clear();
+  rendezvous_.clear();
   state_ = QpState::Reset;
 }
 
@@ -224,6 +225,7 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   const auto bytes = static_cast<std::uint32_t>(packet.payload.size());
   if (packet.info->is_request()) {
     if (context_.xrcd != 0) name_shared(packet.headers.xrc_srqn);
+    is_send_in_hand_ = packet.info->kind == wire::Kind::Send;
     if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
     if (unreliable_) last_drop_ = unreliable_->on_packet(*packet.info, packet.headers, bytes);
   } else if (requester_) {
@@ -359,15 +361,20 @@ Reason QueuePair::place(const PayloadRef& to) {
     const bool is_own = to.place == PayloadRef::Place::SendWork;
     const Segments& segments = is_own ? fetched(to.work).segments : receive_.segments;
     const std::uint32_t pd = is_own ? context_.pd : receive_.pd;
+    if (!is_own && receive_.is_elsewhere) return {};
+    // What stands in front of a message that was matched is not placed.
+    const std::uint64_t in_front = is_own ? 0 : receive_.skipped;
+    const std::uint64_t left_out = to.offset < in_front ? in_front : 0;
+    const ConstBytes placed = payload_.subspan(left_out);
     outcome = each_piece(
-        segments, to.offset, to.bytes,
+        segments, to.offset + left_out - in_front, placed.size(),
         [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
           return memory_.write({.key = lkey,
                                 .pd = pd,
                                 .right = KeyRight::LocalWrite,
                                 .address = address,
                                 .bytes = bytes},
-                               context_.qpn, payload_.subspan(done, bytes), now_);
+                               context_.qpn, placed.subspan(done, bytes), now_);
         });
   }
   note(outcome);
@@ -447,7 +454,13 @@ PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time
   cqe.reason = static_cast<std::uint16_t>(done.reason.id);
   cqe.time_ps = static_cast<std::uint64_t>(now.ps);
   cqe.kind = static_cast<std::uint8_t>(done.is_write ? CqeKind::ReceiveWrite : CqeKind::Receive);
-  cqe.byte_count = static_cast<std::uint32_t>(done.bytes);
+  cqe.byte_count = static_cast<std::uint32_t>(done.bytes) - receive_.skipped;
+  if (!done.is_write && receive_.kind != CqeKind::Receive) {
+    cqe.kind = static_cast<std::uint8_t>(receive_.kind);
+    cqe.flags = receive_.flags;
+    cqe.tag = receive_.tag;
+    cqe.flow_tag = receive_.private_word;
+  }
   cqe.immediate = done.immediate;
   if (done.with_immediate) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Immediate);
   if (done.solicited) cqe.flags |= static_cast<std::uint8_t>(CqeFlag::Solicited);
@@ -477,6 +490,10 @@ std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
     return front;
   }
   while (const auto done = poll_send_completion()) {
+    if (!rendezvous_.empty() && rendezvous_of(done->work) != nullptr) [[unlikely]] {
+      if (const auto pending = on_own_done(*done, now)) return pending;
+      continue;
+    }
     send_done_ = done->work + 1;
     const PendingCqe pending = send_cqe(*done, now);
     fetch_sends(now);

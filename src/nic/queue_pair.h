@@ -160,7 +160,19 @@ class QueuePair final : public transport::MemoryPort {
   };
   static constexpr std::uint32_t kFetchedSlots = 256;  // more than the requester takes ahead
 
-  Fetched& fetched(std::uint32_t work) { return fetched_[work % kFetchedSlots]; }
+  // What the device does by itself for a rendezvous: reads the message, then tells the peer.
+  struct Rendezvous {
+    std::uint32_t work{};
+    bool is_told{};  // that is what is under way
+    Fetched request;
+    FetchedReceive receive;
+  };
+
+  Fetched& fetched(std::uint32_t work) {
+    if (!rendezvous_.empty()) [[unlikely]]
+      if (Rendezvous* const own = rendezvous_of(work)) return own->request;
+    return fetched_[work % kFetchedSlots];
+  }
 
   void name_shared(std::uint32_t srqn);
   // The protection domain of the keys that a peer names: its own, or that of the shared queue.
@@ -178,6 +190,13 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason check_atomic(std::uint64_t bytes) const;
   void post(const transport::SendWork& work, const Fetched& request);
   void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
+  // queue_pair_tags.cc
+  std::optional<transport::ReceiveSlot> take_tagged(SharedReceiveQueue& from);
+  bool start_rendezvous(const TagList::Entry& entry, const TagHeader& tag,
+                        const RendezvousHeader& message);
+  Rendezvous* rendezvous_of(std::uint32_t work);
+  void post_own(Rendezvous& own, transport::SendWork work);
+  std::optional<PendingCqe> on_own_done(const transport::SendCompletion& done, Time now);
   // queue_pair_window.cc
   trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
@@ -224,7 +243,10 @@ class QueuePair final : public transport::MemoryPort {
   std::vector<Fetched> fetched_;
   FetchedReceive receive_;          // the one that the responder fills
   std::deque<PendingCqe> flushed_;  // of receives
-  ConstBytes payload_;              // of the packet in hand
+  std::deque<Rendezvous> rendezvous_;
+  std::uint32_t rendezvous_next_ = 0;
+  bool is_send_in_hand_{};  // the packet in hand is of a SEND
+  ConstBytes payload_;      // of the packet in hand
   std::span<const ConstBytes> ahead_;
   std::uint32_t flow_tag_{};      // of the frame that was received last
   std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already

@@ -38,7 +38,10 @@ std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
     slot = receives_.take(receive_, context_.qpn, now_);
   } else {
     SharedReceiveQueue* const from = context_.srqn != 0 ? shared_.find(context_.srqn) : named_;
-    if (from != nullptr) slot = from->take(receive_, context_.qpn, now_);
+    if (from != nullptr && from->tags() != nullptr && is_send_in_hand_)
+      slot = take_tagged(*from);
+    else if (from != nullptr)
+      slot = from->take(receive_, context_.qpn, now_);
   }
   if (slot) ready_at_ = later(ready_at_, receive_.ready_at);
   return slot;

@@ -24,6 +24,10 @@ Reason ReceiveQueue::fetch(FetchedReceive& into, wire::Qpn taker, Time now) {
   into.work = index;
   into.pd = pd_;
   into.cqn = 0;
+  into.kind = CqeKind::Receive;
+  into.flags = 0;
+  into.skipped = 0;
+  into.is_elsewhere = false;
   into.segments.clear();
   into.ready_at = outcome.ready_at;
   if (!outcome) return outcome.reason;

@@ -33,6 +33,13 @@ struct FetchedReceive {
   std::uint32_t cqn{};  // where it completes; 0: where its taker's do
   std::vector<Segment> segments;
   Time ready_at{};  // when the device has it
+  // Tag lists: how its completion is to read, and how much of the message is not placed.
+  CqeKind kind = CqeKind::Receive;
+  std::uint8_t flags{};  // CqeFlag
+  std::uint64_t tag{};
+  std::uint32_t private_word{};
+  std::uint32_t skipped{};  // bytes in front
+  bool is_elsewhere{};      // a rendezvous: nothing of it is placed
 };
 
 class ReceiveQueue {

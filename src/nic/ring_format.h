@@ -78,13 +78,21 @@ enum class CqeKind : std::uint8_t {
   LocalInvalidate = 6,
   AtomicWrite = 9,
   Receive = 128,
-  ReceiveWrite = 129
+  ReceiveWrite = 129,
+  TagAdded = 130,
+  TagRemoved = 131,
+  TagsSynchronized = 132,
+  ReceiveTagged = 133,
+  ReceiveUntagged = 134,
 };
 enum class CqeFlag : std::uint8_t {
   Immediate = 1,
   Solicited = 2,
   NetworkHeader = 4,
-  Invalidated = 8
+  Invalidated = 8,
+  WantsSync = 16,    // tag lists: the program has not seen all unexpected messages
+  TagMatched = 32,   // a message that a tag waited for
+  TagDataHere = 64,  // and its data is in place
 };
 
 struct Cqe {
@@ -99,10 +107,10 @@ struct Cqe {
   std::uint8_t flags{};       // CqeFlag
   std::uint8_t reserved[3]{};
   std::uint64_t time_ps{};
-  std::uint64_t reserved2{};
+  std::uint64_t tag{};         // of a message that was matched
   std::uint32_t source_qpn{};  // of a datagram
-  std::uint32_t flow_tag{};    // of a raw frame: what its flow rule says
-  std::uint64_t lap{};         // 1 + position / slots: written last; 0 in a fresh ring
+  std::uint32_t flow_tag{};  // of a raw frame: what its flow rule says; of a tag: its private word
+  std::uint64_t lap{};       // 1 + position / slots: written last; 0 in a fresh ring
 };
 static_assert(sizeof(Cqe) == 64 && offsetof(Cqe, lap) == 56);
 static_assert(std::has_unique_object_representations_v<Cqe>);

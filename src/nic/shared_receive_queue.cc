@@ -22,7 +22,9 @@ SharedReceiveQueue::SharedReceiveQueue(const SrqContext& context, HostMemory& me
     : context_(context),
       receives_(context.ring, context.pd, memory, tracer),
       record_(record),
-      news_(news) {}
+      news_(news) {
+  if (context.tags != 0) tags_.emplace(context.tags);
+}
 
 std::optional<transport::ReceiveSlot> SharedReceiveQueue::take(FetchedReceive& into,
                                                                wire::Qpn taker, Time now) {

@@ -2,7 +2,8 @@
 //
 // A basic one is named by the queue pairs that were created with it, and what they take completes
 // on their own completion queues. One of an XRC domain is named by each request that arrives, takes
-// completions on a queue of its own, and lends its protection domain to that request.
+// completions on a queue of its own, and lends its protection domain to that request. One that has
+// a list of tags is a basic one with a completion queue of its own.
 //
 // A slot is free for the driver as soon as the request is fetched, which the record tells.
 //
@@ -20,6 +21,7 @@
 #include "base/free_list.h"
 #include "nic/receive_queue.h"
 #include "nic/records.h"
+#include "nic/tag_list.h"
 
 namespace softhca::nic {
 
@@ -27,7 +29,8 @@ struct SrqContext {
   std::uint32_t srqn{};
   std::uint32_t pd{};
   std::uint32_t xrcd{};  // 0: basic
-  std::uint32_t cqn{};   // XRC: where its receives complete; basic: 0
+  std::uint32_t cqn{};   // XRC and tags: where its receives complete; basic: 0
+  std::uint32_t tags{};  // how many its list holds; 0: it has none
   QueuePlace ring;
 };
 
@@ -54,6 +57,7 @@ class SharedReceiveQueue {
   void fail(const trace::Reason& why);
 
   const SrqContext& context() const { return context_; }
+  TagList* tags() { return tags_ ? &*tags_ : nullptr; }  // null: it does not match
   bool failed() const { return failed_; }
 
  private:
@@ -61,6 +65,7 @@ class SharedReceiveQueue {
 
   SrqContext context_;
   ReceiveQueue receives_;
+  std::optional<TagList> tags_;
   SrqRecord& record_;
   std::vector<News>& news_;
   std::uint32_t limit_ = 0;

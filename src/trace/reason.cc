@@ -277,6 +277,8 @@ constexpr ReasonInfo kReasons[] = {
     {SharedQueueKind, "shared_queue_kind", Driver,
      "Basic shared receive queues serve queue pairs that receive, XRC ones serve their domain.",
      "Name an XRC queue in the work request, not at create_qp."},
+    {TagNotThere, "tag_not_there", Nic, "A tag that is removed must still wait in the list.",
+     "None: a message has taken it; its completion is there or comes."},
 };
 
 }  // namespace

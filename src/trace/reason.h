@@ -104,6 +104,7 @@ enum class ReasonId : std::uint16_t {
   XrcDomainExists = 136,
   XrcDomainMissing = 137,
   SharedQueueKind = 138,
+  TagNotThere = 139,
   // Memory windows, invalidation, re-registration: the NIC's key table again.
   WindowUnbound = 140,
   WindowIsRemote = 141,

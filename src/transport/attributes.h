@@ -46,6 +46,7 @@ enum class Status : std::uint8_t {
   RemoteOperation = 11,
   RetriesExceeded = 12,
   RnrRetriesExceeded = 13,
+  TagList = 22,
 };
 
 // As ibv_wr_opcode.

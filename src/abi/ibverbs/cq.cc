@@ -17,6 +17,9 @@ unsigned flags_of(const driver::Completion& completion) {
   if (completion.with_immediate) flags |= IBV_WC_WITH_IMM;
   if (completion.with_network_header) flags |= IBV_WC_GRH;
   if (completion.with_invalidation) flags |= IBV_WC_WITH_INV;
+  if (completion.wants_sync) flags |= IBV_WC_TM_SYNC_REQ;
+  if (completion.tag_matched) flags |= IBV_WC_TM_MATCH;
+  if (completion.tag_data_here) flags |= IBV_WC_TM_DATA_VALID;
   return flags;
 }
 
@@ -37,10 +40,10 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   return wc;
 }
 
-// Members that a completion of this device has. VLANs and tag matching are not among
-// them; asking for one fails at creation.
+// Members that a completion of this device has. VLANs are not among them; asking for one fails at
+// creation.
 constexpr std::uint64_t kMembers = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_FLOW_TAG |
-                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                   IBV_WC_EX_WITH_TM_INFO | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 constexpr std::uint32_t kCreateFlags =
@@ -235,7 +238,9 @@ void fill_slots(ibv_cq_ex& cq) {
   cq.read_completion_ts = [](ibv_cq_ex* one) { return device_ticks(current(one).at); };
   cq.read_cvlan = nothing<std::uint16_t>;
   cq.read_flow_tag = [](ibv_cq_ex* one) { return current(one).flow_tag; };
-  cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* tag) { *tag = {}; };
+  cq.read_tm_info = [](ibv_cq_ex* one, ibv_wc_tm_info* tag) {
+    *tag = {.tag = current(one).tag, .priv = current(one).flow_tag};
+  };
   cq.read_completion_wallclock_ns = [](ibv_cq_ex* one) {
     return Cq::of(one).current_time_of_day();
   };

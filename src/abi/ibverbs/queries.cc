@@ -158,6 +158,11 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.xrc_odp_caps = attr.odp_caps.per_transport_caps.rc_odp_caps & ~IBV_ODP_SUPPORT_RECV;
     attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
+    attr.tm_caps = {.max_rndv_hdr_size = nic::kMaxRendezvousBytes,
+                    .max_num_tags = nic::kMaxTags,
+                    .flags = IBV_TM_CAP_RC,
+                    .max_ops = nic::kMaxTagOperations,
+                    .max_sge = nic::kMaxSges};
     attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;
     attr.max_wq_type_rq = nic::kMaxQps;
     attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,

@@ -29,11 +29,6 @@ void refuse(Slots&... slots) {
   ((slots = Refusal<Slots>::call), ...);
 }
 
-int post_srq_ops(ibv_srq*, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept {
-  *bad = list;
-  return errno = EOPNOTSUPP;
-}
-
 void fill(ibv_context_ops& ops) {
   ops._compat_query_device = entry_ibv_query_device;
   ops._compat_query_port = entry_ibv_query_port;

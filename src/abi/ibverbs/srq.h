@@ -13,8 +13,9 @@ class Srq final : public ibv_srq, public Owned, private driver::EventSink {
  public:
   struct Request {
     void* srq_context{};
-    Xrcd* xrcd{};  // both, or neither
-    Cq* cq{};
+    Xrcd* xrcd{};  // XRC
+    Cq* cq{};      // XRC, and queues that match tags
+    std::uint32_t tags{};
   };
   // Writes back into `size` what the queue really has. FAILS WITH EINVAL, ENOMEM
   static Outcome<Srq*> create(Pd& domain, const Request& request, ibv_srq_attr& size);
@@ -50,6 +51,7 @@ class Srq final : public ibv_srq, public Owned, private driver::EventSink {
 // Operations that programs reach through the context.
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) noexcept;
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) noexcept;
+int post_srq_ops(ibv_srq* srq, ibv_ops_wr* list, ibv_ops_wr** bad) noexcept;
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept;
 
 }  // namespace softhca::abi
