@@ -62,6 +62,8 @@ constexpr Row kErrnos[] = {
     {OnDemandUntranslated, EOPNOTSUPP},
     {AdviceOnOtherRegion, EFAULT},
     {AdviceOutOfBounds, EFAULT},
+    {ImportFromElsewhere, EOPNOTSUPP},
+    {ImportUnknown, ENOENT},
     // Shared receive queues and XRC: what the kernel answers for domains of files.
     {SharedQueueOtherDomain, EINVAL},
     {ReceivesAreShared, EINVAL},

@@ -130,6 +130,8 @@ enum class ReasonId : std::uint16_t {
   OnDemandUntranslated = 165,
   AdviceOnOtherRegion = 166,
   AdviceOutOfBounds = 167,
+  ImportFromElsewhere = 168,
+  ImportUnknown = 169,
 };
 
 // The key table said no, and not what lies behind it.

@@ -66,6 +66,7 @@ Outcome<Mr*> Mr::create_null(Pd& domain) {
 
 // Windows of the program may still be bound to it.
 void Mr::abandon(driver::Engine& engine, Time now) {
+  if (is_import_) return;
   engine.unbind_windows(key());
   [[maybe_unused]] const auto gone = engine.deregister_memory(key(), now);
 }

@@ -324,6 +324,17 @@ VERB("IBVERBS_1.1", int, ibv_destroy_qp, (ibv_qp * verbs)) {
   });
 }
 
+// Enhancements that both ends of a connection agree on: this device has none to offer, and answers
+// as devices without them do.
+VERB("IBVERBS_1.10", int, ibv_query_ece, (ibv_qp*, ibv_ece* ece)) {
+  *ece = {};
+  return answer_errno([]() -> Outcome<void> { return Errno{EOPNOTSUPP}; });
+}
+
+VERB("IBVERBS_1.10", int, ibv_set_ece, (ibv_qp*, ibv_ece*)) {
+  return answer_errno([]() -> Outcome<void> { return Errno{EOPNOTSUPP}; });
+}
+
 // Nothing is promised about the order in which bytes of a message appear.
 VERB("IBVERBS_1.14", int, ibv_query_qp_data_in_order, (ibv_qp*, ibv_wr_opcode, std::uint32_t)) {
   return 0;
