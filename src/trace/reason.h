@@ -120,6 +120,10 @@ enum class ReasonId : std::uint16_t {
   WindowTypeUnknown = 153,
   BindKeyIndex = 154,
   RegionIsFixed = 155,
+  // Multicast.
+  NotMulticast = 156,
+  MulticastService = 157,
+  NotAttached = 158,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
   DeviceMemoryExhausted = 161,
