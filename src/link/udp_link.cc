@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "base/assert.h"
@@ -142,12 +140,12 @@ Result<void, local::PortFailure> UdpLink::join(const wire::Gid& group) {
                                      .interface_index = domain.interface_index},
                                     os::UdpUse::Group);
   if (!socket) {
-    const int error = socket.error().number;
-    return local::PortFailure{.reason = error == EADDRINUSE ? trace::ReasonId::UdpPortTaken
-                                                            : trace::ReasonId::NoInterface,
-                              .error = error,
+    const os::SystemError& error = socket.error();
+    return local::PortFailure{.reason = os::is_address_taken(error) ? trace::ReasonId::UdpPortTaken
+                                                                    : trace::ReasonId::NoInterface,
+                              .error = error.number,
                               .text = "multicast group " + os::address_text(address_of(group)) +
-                                      " cannot be joined: " + std::strerror(error)};
+                                      " cannot be joined: " + os::error_text(error)};
   }
   if (!room_) room_ = std::make_unique<Room>();
   groups_.push_back({group, std::move(*socket)});
