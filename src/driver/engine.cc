@@ -285,6 +285,7 @@ void Engine::release_program(std::uint32_t program, Time now) {
     if (is_its(qp)) its_qps.push_back(qp.get());
   for (QueuePair* qp : its_qps) {
     s.device.steering().remove_all(qp->qpn());
+    detach_all(*qp);
     undone(destroy_qp(*qp, now));
   }
   std::vector<SharedReceiveQueue*> its_srqs;

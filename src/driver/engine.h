@@ -203,6 +203,14 @@ class Engine {
   Result<nic::Steering::Id, trace::Reason> create_flow(const QueuePair& qp, nic::FlowRule rule);
   void destroy_flow(nic::Steering::Id flow);
 
+  // Datagrams to a multicast group come to the queue pair too; to attach it twice changes nothing.
+  // FAILS WITH NotMulticast, MulticastService, LimitExceeded, UdpPortTaken, NoInterface
+  Result<void, trace::Reason> attach_multicast(QueuePair& qp, const wire::Gid& group);
+  // FAILS WITH NotAttached
+  Result<void, trace::Reason> detach_multicast(QueuePair& qp, const wire::Gid& group);
+  // From all groups: whoever attached it has left it behind.
+  void detach_all(QueuePair& qp);
+
   // Whether packets can be addressed so.
   // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers
   trace::Reason check_address(const transport::AddressVector& address) const;

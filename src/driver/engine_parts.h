@@ -45,6 +45,9 @@ struct EngineParts {
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
+  // From the first queue pair of a multicast group to the last, its packets come to the link.
+  std::function<Result<void, trace::Reason>(const wire::Gid& group)> join_group = {};
+  std::function<void(const wire::Gid& group)> leave_group = {};
   // XRC domains of files: makes `file` this process's; false if another process has one of it.
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};

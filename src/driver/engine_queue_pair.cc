@@ -245,7 +245,7 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
-  if (s.device.steering().has_rules(qpn))
+  if (s.device.steering().has_rules(qpn) || !s.device.multicast().groups_of(qpn).empty())
     return s.refused("destroying " + name_of(qp),
                      {.id = ReasonId::ObjectBusy, .object = qpn.value});
   s.device.destroy_qp(qpn, now);

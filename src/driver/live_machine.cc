@@ -180,6 +180,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .whole_space = place_of_whole_space(os::random_seed()),
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
+                  .join_group = [this](const wire::Gid& group) { return join_group(group); },
+                  .leave_group = [this](const wire::Gid& group) { udp_->leave(group); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
@@ -225,6 +227,13 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
   }
   listening_ = true;
   return udp_->source_port_for(source, qpn);
+}
+
+Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
+  const auto joined = udp_->join(group);
+  if (joined) return {};
+  tell_line(joined.error().text);
+  return Reason{.id = joined.error().reason};
 }
 
 // A name that one process holds at a time, gone with it.

@@ -61,6 +61,7 @@ class LiveMachine {
               os::GuardedCopy copy, local::QpnBlock block);
   void tell_line(const std::string& line);
   bool claim_file(const FileIdentity& file);
+  Result<void, trace::Reason> join_group(const wire::Gid& group);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
   void fill_header();

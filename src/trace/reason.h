@@ -121,6 +121,11 @@ enum class ReasonId : std::uint16_t {
   WindowsExhausted = 152,
   WindowTypeUnknown = 153,
   BindKeyIndex = 154,
+  RegionIsFixed = 155,
+  // Multicast.
+  NotMulticast = 156,
+  MulticastService = 157,
+  NotAttached = 158,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
   DeviceMemoryExhausted = 161,

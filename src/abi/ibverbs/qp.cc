@@ -183,6 +183,7 @@ Outcome<void> Qp::destroy() {
 }
 
 void Qp::abandon(driver::Engine& engine, Time now) {
+  engine.detach_all(*pair_);
   [[maybe_unused]] const auto gone = engine.close_qp(*pair_, this, now);
 }
 
