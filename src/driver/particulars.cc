@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "driver/engine_state.h"
+#include "transport/qp_state.h"
 
 namespace softhca::driver {
 

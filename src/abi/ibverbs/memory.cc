@@ -151,26 +151,26 @@ Outcome<driver::Engine::RegionChange> change_of(const Mr& mr, int flags, ibv_pd*
     if (pd == nullptr || pd->context != mr.context) return Errno{EINVAL};
     change.pd = Pd::of(pd).number();
   }
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0)
     change.access = driver::AccessFlags::of_bits(static_cast<unsigned>(access));
-    return change;
-  }
+  return change;
+}
 
-  Outcome<void> change_region(Mr & mr, int flags, ibv_pd* pd, void* addr, std::size_t length,
-                              int access) {
-    const auto change = change_of(mr, flags, pd, addr, length, access);
-    if (!change) return change.error();
-    const auto changed = mr.owner().command([&](driver::Engine& engine, Time now) {
-      return engine.change_memory(mr.key(), *change, now);
-    });
-    if (!changed) return changed;
-    if (change->buffer) {
-      mr.addr = addr;
-      mr.length = length;
-    }
-    if (change->pd) mr.move_to(pd);
-    return {};
+Outcome<void> change_region(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length,
+                            int access) {
+  const auto change = change_of(mr, flags, pd, addr, length, access);
+  if (!change) return change.error();
+  const auto changed = mr.owner().command([&](driver::Engine& engine, Time now) {
+    return engine.change_memory(mr.key(), *change, now);
+  });
+  if (!changed) return changed;
+  if (change->buffer) {
+    mr.addr = addr;
+    mr.length = length;
   }
+  if (change->pd) mr.move_to(pd);
+  return {};
+}
 
 }  // namespace
 
