@@ -14,6 +14,7 @@
 // Invariants  no exception leaves an entry point: out of memory is ENOMEM, a broken assertion EIO
 #pragma once
 #include <cerrno>
+#include <cstdint>
 #include <new>
 #include <type_traits>
 
@@ -21,6 +22,11 @@
 #include "base/assert.h"
 
 namespace softhca::abi {
+
+// Where the program calls the entry point that this is used in.
+[[gnu::always_inline]] inline std::uintptr_t caller_of_this() {
+  return reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
+}
 
 template <class Call>
 auto caught(Call&& call) -> std::invoke_result_t<Call> {

@@ -86,7 +86,10 @@ Grammar::Grammar() {
 
   explain = add_reader("explain", "Why something was refused, and what to change");
   explain->add_option("WHAT", explain_values.what,
-                      "The number (vendor_err in a program's log), its name, or: list");
+                      "The number (vendor_err in a program's log), its name, list (all of them), "
+                      "or page (the same as a document)");
+  explain->add_option("--pid", explain_values.pid, "What a running program was refused")
+      ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
   add_journey();
 }
 
@@ -245,8 +248,9 @@ Result<Arguments, UsageError> value_of(Grammar& grammar, const SplitWords& words
     return Arguments(values);
   }
   grammar.explain_values.json = grammar.json;
-  if (grammar.explain_values.what.empty())
-    return wrong("explain", "no reason; give its number (vendor_err), its name, or: list");
+  if (grammar.explain_values.what.empty() == (grammar.explain_values.pid == 0))
+    return wrong("explain",
+                 "one of a reason (its number, which is vendor_err, its name, or: list) and --pid");
   return Arguments(grammar.explain_values);
 }
 

@@ -46,7 +46,8 @@ struct LedgerArguments {
 
 struct ExplainArguments {
   bool json = false;
-  std::string what;  // a number, a name, or "list"
+  std::string what;      // a number, a name, "list" or "page"
+  std::int32_t pid = 0;  // instead: what this process was refused; 0: none
 };
 
 struct JourneyArguments {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cli/commands.h"
+#include "driver/published.h"
 #include "trace/reason.h"
 
 namespace softhca::cli {
@@ -60,9 +61,49 @@ void list_all(bool json, Terminal& terminal) {
   terminal.out << (json ? all.dump(2) + "\n" : table.text(terminal.look));
 }
 
+// docs/reasons.md
+std::string page() {
+  std::string text =
+      "# Reasons\n\nWhat the device, its driver or the host refuses, and what to change. The "
+      "number is"
+      " the\ncompletion's `vendor_err`; `softhca explain NUMBER` tells the same. This page is made "
+      "by"
+      "\n`softhca explain page`.\n\n| number | name | checked by | rule | remedy "
+      "|\n|---|---|---|---|---|"
+      "\n";
+  for (const ReasonInfo& row : trace::reasons())
+    text += fmt::format("| {} | {} | {} | {} | {} |\n", number_of(row), row.name,
+                        trace::checker_name(row.checker), row.rule, row.remedy);
+  return text;
+}
+
+int explain_program(const ExplainArguments& arguments, Terminal& terminal) {
+  Json all = Json::array();
+  std::string text;
+  for (const driver::PublishedDevice& device : driver::published_devices()) {
+    if (device.pid != arguments.pid) continue;
+    all.push_back({{"device", device.device}, {"refusals", device.refusals}});
+    for (const std::string& line : device.refusals)
+      text += fmt::format("{}: {}\n", device.device, line);
+    if (device.refusals.empty()) text += fmt::format("{}: nothing was refused\n", device.device);
+  }
+  if (all.empty()) {
+    terminal.err << fmt::format(
+        "softhca explain: process {} has no device open that you may look at\n", arguments.pid);
+    return 1;
+  }
+  terminal.out << (arguments.json ? all.dump(2) + "\n" : text);
+  return 0;
+}
+
 }  // namespace
 
 int command_explain(const ExplainArguments& arguments, Terminal& terminal) {
+  if (arguments.pid != 0) return explain_program(arguments, terminal);
+  if (arguments.what == "page") {
+    terminal.out << page();
+    return 0;
+  }
   if (arguments.what == "list") {
     list_all(arguments.json, terminal);
     return 0;

@@ -29,7 +29,7 @@ Said said_by(Command command, const Values& values) {
 }
 
 Said explained(const std::string& what, bool json = false) {
-  return said_by(command_explain, ExplainArguments{json, what});
+  return said_by(command_explain, ExplainArguments{json, what, 0});
 }
 
 TEST(CommandExplain, FindsAReasonByNumberAndByName) {
@@ -65,6 +65,19 @@ TEST(CommandExplain, SaysWhatItDoesNotKnow) {
     EXPECT_EQ(said.out, "");
     EXPECT_NE(said.err.find("explain list"), std::string::npos);
   }
+}
+
+TEST(CommandExplain, MakesThePageThatIsInTheDocumentation) {
+  std::ifstream file(std::filesystem::path(SOFTHCA_SOURCE_DIR) / "docs/reasons.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  EXPECT_EQ(explained("page").out, page.str()) << "softhca explain page > docs/reasons.md";
+}
+
+TEST(CommandExplain, SaysThatAProcessHasNoDevice) {
+  const Said said = said_by(command_explain, ExplainArguments{false, "", ::getpid()});
+  EXPECT_EQ(said.status, 1);
+  EXPECT_NE(said.err.find("no device open"), std::string::npos);
 }
 
 TEST(CommandLedger, ReadsFilesAndSaysWhatItLeavesOut) {

@@ -35,7 +35,9 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
   s.parts.port.set_interrupt_sink(
       [&s](std::uint32_t, Time arrives_at) { s.on_interrupt(arrives_at, arrives_at); });
   s.device.set_failure_listener([&s](wire::Qpn qpn, const Reason& reason) {
-    s.tell("queue pair " + std::to_string(qpn.value), reason);
+    const auto qp = s.qps.find(qpn.value);
+    s.tell("queue pair " + std::to_string(qpn.value), reason,
+           qp == s.qps.end() ? nullptr : qp->second.get());
   });
 }
 
@@ -118,6 +120,11 @@ void EngineState::deliver(const nic::Eqe& eqe) {
   }
 }
 
+Reason EngineState::refused(std::string_view call, const Reason& reason, const QueuePair* qp) {
+  if (told_calls.insert(reason.id).second) tell(call, reason, qp);
+  return reason;
+}
+
 Result<std::uint32_t, Reason> Engine::alloc_pd() {
   const auto pd = state_->pds.take();
   if (!pd) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxPds};
@@ -131,15 +138,16 @@ Result<void, Reason> Engine::dealloc_pd(std::uint32_t pd) {
       s.registrations.uses_pd(pd) || !s.device.keys().windows_of(pd).empty() ||
       std::ranges::any_of(s.qps, [&](const auto& entry) { return entry.second->pd() == pd; }) ||
       std::ranges::any_of(s.srqs, [&](const auto& entry) { return entry.second->pd() == pd; });
-  if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = pd};
+  if (busy)
+    return s.refused("destroying a protection domain", {.id = ReasonId::ObjectBusy, .object = pd});
   if (s.pds_in_use.erase(pd) != 0) s.pds.give_back(pd);
   return {};
 }
 
 Result<Region, Reason> Engine::register_memory(std::uint32_t pd, VirtAddr start,
                                                std::uint64_t length, WireAddr io_address,
-                                               AccessFlags access, Time now) {
-  auto region = state_->registrations.add({pd, {start, length}, io_address, access}, now);
+                                               AccessFlags access, Time now, std::uint64_t caller) {
+  auto region = state_->registrations.add({pd, {start, length}, io_address, access, caller}, now);
   if (!region) {
     state_->parts.tracer.emit(region.error(), now);
     state_->tell("memory registration", region.error());
@@ -222,7 +230,9 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
                                    entry.second->receive_cq() == &cq;
                           }) ||
       std::ranges::any_of(s.srqs, [&](const auto& entry) { return entry.second->cq() == &cq; });
-  if (busy) return Reason{.id = ReasonId::ObjectBusy, .object = cq.cqn()};
+  if (busy)
+    return s.refused("destroying a completion queue",
+                     {.id = ReasonId::ObjectBusy, .object = cq.cqn()});
   s.device.destroy_cq(cq.cqn());
   s.cq_programs.erase(cq.cqn());
   s.cqs.erase(cq.cqn());
@@ -275,6 +285,7 @@ void Engine::release_program(std::uint32_t program, Time now) {
     if (is_its(qp)) its_qps.push_back(qp.get());
   for (QueuePair* qp : its_qps) {
     s.device.steering().remove_all(qp->qpn());
+    detach_all(*qp);
     undone(destroy_qp(*qp, now));
   }
   std::vector<SharedReceiveQueue*> its_srqs;

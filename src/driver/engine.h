@@ -43,12 +43,14 @@ class Engine {
 
   // Registers [start, +length) under `io_address`, the address that peers and SGEs will use
   // (usually the same number as start; with ZeroBased it is 0). With OnDemand nothing is pinned,
-  // and 2^64 - 1 bytes at 0 are all of the program's memory. FAILS WITH NotHugePages,
+  // and 2^64 - 1 bytes at 0 are all of the program's memory. `caller` is where the program
+  // calls, for people; 0: unknown. FAILS WITH NotHugePages,
   // OnDemandUntranslated, HoleInRange, PageReadOnly, MemlockExceeded,
   // BadAccessFlags, BadLength, SpecialMapping, KeysExhausted, AddressesExhausted, PageOffsetDiffers
   Result<Region, trace::Reason> register_memory(std::uint32_t pd, VirtAddr start,
                                                 std::uint64_t length, WireAddr io_address,
-                                                AccessFlags access, Time now);
+                                                AccessFlags access, Time now,
+                                                std::uint64_t caller = 0);
   // FAILS WITH RegionHasWindows
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
 
@@ -201,6 +203,14 @@ class Engine {
   Result<nic::Steering::Id, trace::Reason> create_flow(const QueuePair& qp, nic::FlowRule rule);
   void destroy_flow(nic::Steering::Id flow);
 
+  // Datagrams to a multicast group come to the queue pair too; to attach it twice changes nothing.
+  // FAILS WITH NotMulticast, MulticastService, LimitExceeded, UdpPortTaken, NoInterface
+  Result<void, trace::Reason> attach_multicast(QueuePair& qp, const wire::Gid& group);
+  // FAILS WITH NotAttached
+  Result<void, trace::Reason> detach_multicast(QueuePair& qp, const wire::Gid& group);
+  // From all groups: whoever attached it has left it behind.
+  void detach_all(QueuePair& qp);
+
   // Whether packets can be addressed so.
   // FAILS WITH NoGrh, GidIndexUnset, DestinationGidZero, GidFamilyDiffers
   trace::Reason check_address(const transport::AddressVector& address) const;
@@ -246,7 +256,9 @@ class Engine {
   void remove_sink(EventSink& sink);
 
   // Every reason that is a first cause goes here too (live: one line on stderr).
-  using ReasonListener = std::function<void(std::string_view what, const trace::Reason&)>;
+  // `particulars` are sentences about the objects concerned, or nothing.
+  using ReasonListener = std::function<void(std::string_view what, const trace::Reason&,
+                                            std::string_view particulars)>;
   void set_reason_listener(ReasonListener listener);
 
  private:

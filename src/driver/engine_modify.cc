@@ -102,7 +102,7 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
   EngineState& s = *state_;
   const auto refuse = [&](const Reason& reason) {
     s.parts.tracer.emit(reason, now);
-    s.tell("modify of queue pair " + std::to_string(qp.qpn().value), reason);
+    s.tell("modify of queue pair " + std::to_string(qp.qpn().value), reason, &qp);
     return reason;
   };
   const QpState from = qp.state();

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "driver/address_space.h"
@@ -44,10 +45,15 @@ struct EngineParts {
   // Makes packets of `qpn` possible from the address `source`; gives their UDP source port.
   std::function<Result<std::uint16_t, trace::Reason>(const wire::Gid& source, wire::Qpn qpn)>
       open_path;
+  // From the first queue pair of a multicast group to the last, its packets come to the link.
+  std::function<Result<void, trace::Reason>(const wire::Gid& group)> join_group = {};
+  std::function<void(const wire::Gid& group)> leave_group = {};
   // XRC domains of files: makes `file` this process's; false if another process has one of it.
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};
   std::function<void(const FileIdentity& file)> give_back_file = {};
+  // A place in the program's code as people know it. Empty where there is no program.
+  std::function<std::string(std::uint64_t)> name_of_place = {};
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
 };

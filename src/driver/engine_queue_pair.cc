@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <string>
 
 #include "base/assert.h"
 #include "driver/engine.h"
@@ -124,6 +125,8 @@ void describe(const WindowBind& bind, nic::SendWqe& wqe) {
   wqe.compare = std::uint64_t{bind.window.value} << 32 | bind.access.bits;
 }
 
+std::string name_of(const QueuePair& qp) { return "queue pair " + std::to_string(qp.qpn().value); }
+
 // What is refused before anything is written: `bytes` are those of all segments.
 Reason check_send(const QueuePair& qp, const SendRequest& request, std::uint64_t bytes) {
   const QueueCapacity& capacity = qp.capacity();
@@ -194,8 +197,9 @@ Engine::RingBytes Engine::ring_bytes(const QueuePairSpec& spec) {
 Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now) {
   EngineState& s = *state_;
   const QueueCapacity granted = granted_capacity(spec);
-  if (const Reason bad = check_spec(spec)) return bad;
-  if (const Reason bad = check_capacity(granted)) return bad;
+  Reason bad = check_spec(spec);
+  if (!bad) bad = check_capacity(granted);
+  if (bad) return s.refused("creating a queue pair", bad);
 
   std::unique_ptr<QueuePair> qp(new QueuePair);
   if (granted.send_requests != 0) {
@@ -241,8 +245,9 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
 Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
-  if (s.device.steering().has_rules(qpn))
-    return Reason{.id = ReasonId::ObjectBusy, .object = qpn.value};
+  if (s.device.steering().has_rules(qpn) || !s.device.multicast().groups_of(qpn).empty())
+    return s.refused("destroying " + name_of(qp),
+                     {.id = ReasonId::ObjectBusy, .object = qpn.value});
   s.device.destroy_qp(qpn, now);
   s.device.give_back_qpn(qpn);
   for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
@@ -289,7 +294,8 @@ void Engine::destroy_flow(nic::Steering::Id flow) { state_->device.steering().re
 Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
                                        Time now) {
   const std::uint64_t bytes = total_bytes(request.sges);
-  if (const Reason bad = check_send(qp, request, bytes)) return bad;
+  if (const Reason bad = check_send(qp, request, bytes))
+    return state_->refused("posting a send to " + name_of(qp), bad, &qp);
   const bool is_inline = request.flags.has(SendFlag::Inline);
   WorkRing& ring = qp.send_;
   if (ring.posted - published(qp.record_->send_done) >= ring.slots)
@@ -363,10 +369,12 @@ Result<std::size_t, Reason> Engine::store_address(const QueuePair& qp, const Dat
 
 Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
                                           Time now) {
-  if (qp.state() == QpState::Reset)
-    return Reason{.id = ReasonId::QpNotReady, .object = qp.qpn().value};
-  if (qp.receive_.slots == 0)
-    return Reason{.id = ReasonId::ReceivesAreShared, .object = qp.qpn().value};
+  const auto refuse = [&](ReasonId id) {
+    return state_->refused("posting a receive to " + name_of(qp),
+                           {.id = id, .object = qp.qpn().value}, &qp);
+  };
+  if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
+  if (qp.receive_.slots == 0) return refuse(ReasonId::ReceivesAreShared);
   const auto posted =
       qp.receive_.post_receive(request, published(qp.record_->receive_done), qp.qpn().value);
   if (posted && !more) ring_receive_doorbell(qp, now);

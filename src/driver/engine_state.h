@@ -2,10 +2,12 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
+#include "driver/particulars.h"
 #include "driver/registration.h"
 #include "nic/device.h"
 
@@ -57,8 +59,13 @@ struct EngineState {
   void on_interrupt(Time arrives_at, Time now);
   void read_events();
   void deliver(const nic::Eqe& eqe);
-  void tell(std::string_view what, const trace::Reason& reason) const {
-    if (listener) listener(what, reason);
+  // What calls are refused for is told once for each reason.
+  std::set<trace::ReasonId> told_calls;
+  trace::Reason refused(std::string_view call, const trace::Reason& reason,
+                        const QueuePair* qp = nullptr);
+  void tell(std::string_view what, const trace::Reason& reason,
+            const QueuePair* qp = nullptr) const {
+    if (listener) listener(what, reason, particulars_of(*this, reason, qp));
   }
 };
 

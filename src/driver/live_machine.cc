@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "os/append_file.h"
+#include "os/code_place.h"
 #include "os/environment.h"
 #include "os/kernel_features.h"
 #include "os/random.h"
@@ -179,21 +180,34 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .whole_space = place_of_whole_space(os::random_seed()),
                   .open_path = [this](const wire::Gid& source,
                                       wire::Qpn qpn) { return open_path(source, qpn); },
+                  .join_group = [this](const wire::Gid& group) { return join_group(group); },
+                  .leave_group = [this](const wire::Gid& group) { udp_->leave(group); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
+                  .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
-      [this](std::string_view what, const Reason& reason) { tell(what, reason); });
+      [this](std::string_view what, const Reason& reason, std::string_view particulars) {
+        tell(what, reason, particulars);
+      });
   if (description_.port.state == PortState::Down)
     tell("port 1 of " + description_.interface, description_.port.down);
 }
 
-void LiveMachine::tell(std::string_view what, const Reason& reason) {
-  tell_line(std::string(what) + ": " + trace::reason_text(reason));
+void LiveMachine::tell(std::string_view what, const Reason& reason, std::string_view particulars) {
+  tell_line(std::string(what) + ": " + trace::reason_text(reason, particulars));
+}
+
+// For softhca explain --pid, also where nothing is printed.
+void LiveMachine::publish_line(const std::string& line) {
+  RefusalRecord& record = tables_.refusals()[refusals_ % TableMemory::kRefusals];
+  record = {.number = ++refusals_};
+  line.copy(record.line, sizeof record.line - 1);
 }
 
 void LiveMachine::tell_line(const std::string& line) {
+  publish_line(line);
   if (settings_.quiet || lines_told_ > kLinesAtMost) return;
   if (lines_told_++ == kLinesAtMost) {
     std::fputs(
@@ -213,6 +227,13 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
   }
   listening_ = true;
   return udp_->source_port_for(source, qpn);
+}
+
+Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
+  const auto joined = udp_->join(group);
+  if (joined) return {};
+  tell_line(joined.error().text);
+  return Reason{.id = joined.error().reason};
 }
 
 // A name that one process holds at a time, gone with it.

@@ -51,7 +51,8 @@ class LiveMachine {
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
   void leave_behind();
-  void tell(std::string_view what, const trace::Reason& reason);  // one line on stderr
+  // One line on stderr.
+  void tell(std::string_view what, const trace::Reason& reason, std::string_view particulars = {});
   // Appends what the chain did to the ledger file and writes the trace, if asked for. Once.
   void write_reports();
 
@@ -60,6 +61,7 @@ class LiveMachine {
               os::GuardedCopy copy, local::QpnBlock block);
   void tell_line(const std::string& line);
   bool claim_file(const FileIdentity& file);
+  Result<void, trace::Reason> join_group(const wire::Gid& group);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
   void fill_header();
@@ -93,7 +95,9 @@ class LiveMachine {
   std::unique_ptr<Engine> engine_;
   bool listening_ = false;
   bool reported_ = false;
+  void publish_line(const std::string& line);
   int lines_told_ = 0;
+  std::uint64_t refusals_ = 0;  // published
 };
 
 }  // namespace softhca::driver

@@ -1,6 +1,7 @@
 #include "driver/published.h"
 
 #include <cstring>
+#include <map>
 #include <optional>
 
 #include "driver/table_memory.h"
@@ -40,7 +41,8 @@ std::optional<PublishedDevice> read_tables(ConstBytes memory) {
                          .pin_backend = text_of(h.pin_backend, sizeof h.pin_backend),
                          .counters = {},
                          .qps = {},
-                         .regions = {}};
+                         .regions = {},
+                         .refusals = {}};
   for (std::uint64_t i = 0; i < h.counters; ++i)
     device.counters.push_back(record_at<std::uint64_t>(memory, h.counters_at, i));
   for (std::uint64_t i = 0; i < h.qps; ++i)
@@ -56,6 +58,11 @@ std::optional<PublishedDevice> read_tables(ConstBytes memory) {
                               .io_address = {record.start},
                               .length = record.bytes});
   }
+  std::map<std::uint64_t, std::string> lines;
+  for (std::uint64_t i = 0; i < h.refusals; ++i)
+    if (const auto record = record_at<RefusalRecord>(memory, h.refusals_at, i); record.number != 0)
+      lines.emplace(record.number, text_of(record.line, sizeof record.line));
+  for (auto& [number, line] : lines) device.refusals.push_back(std::move(line));
   return device;
 }
 

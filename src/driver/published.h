@@ -41,6 +41,7 @@ struct PublishedDevice {
   std::vector<std::uint64_t> counters;  // by trace::Counter
   std::vector<PublishedQp> qps;
   std::vector<PublishedRegion> regions;
+  std::vector<std::string> refusals;  // the last ones, oldest first, a line each
 };
 
 // Every open device of every process that this user may look at.

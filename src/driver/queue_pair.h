@@ -17,8 +17,9 @@ class QueuePair {
   wire::Qpn qpn() const { return qpn_; }
   std::uint32_t pd() const { return pd_; }
   transport::QpType type() const { return type_; }
-  transport::QpState state() const;                            // as the device has it now
-  const QueueCapacity& capacity() const { return capacity_; }  // what was granted
+  transport::QpState state() const;  // as the device has it now
+  const transport::QpAttributes& attributes() const { return attributes_; }  // as set
+  const QueueCapacity& capacity() const { return capacity_; }                // what was granted
   CompletionQueue* send_cq() const { return send_cq_; }        // null: it does not send
   CompletionQueue* receive_cq() const { return receive_cq_; }  // null: none, or those of XRC queues
   SharedReceiveQueue* srq() const { return srq_; }             // null: it has receives of its own

@@ -323,6 +323,13 @@ Result<void, Reason> Registrations::remove(wire::Key key, Time now) {
   return {};
 }
 
+std::string Registrations::place_text(wire::Key key) const {
+  const auto found = regions_.find(key.value);
+  if (found == regions_.end() || found->second.request.caller == 0 || !parts_.name_of_place)
+    return {};
+  return ", registered at " + parts_.name_of_place(found->second.request.caller);
+}
+
 bool Registrations::uses_pd(std::uint32_t pd) const {
   return std::ranges::any_of(regions_,
                              [&](const auto& entry) { return entry.second.request.pd == pd; });

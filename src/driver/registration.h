@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -34,6 +35,7 @@ class Registrations {
     Range<VirtSpace> buffer;
     WireAddr io_address;
     AccessFlags access;
+    std::uint64_t caller = 0;  // where the program called, for people; 0: unknown
   };
   // FAILS WITH what Engine::register_memory says.
   Result<Region, trace::Reason> add(const Request& request, Time now);
@@ -59,6 +61,8 @@ class Registrations {
   // for as long as the ring lives.
   Result<RingMemory, trace::Reason> add_ring(std::uint64_t bytes, Time now, Bytes lent = {});
 
+  // ", registered at PROGRAM+OFFSET", or nothing.
+  std::string place_text(wire::Key key) const;
   const std::optional<Engine::RegionExample>& first() const { return first_; }
   std::size_t count() const { return regions_.size(); }
   bool uses_pd(std::uint32_t pd) const;

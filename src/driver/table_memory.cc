@@ -24,7 +24,9 @@ TableHeader layout() {
   h.qps_at = h.counters_at + pages(h.counters * sizeof(std::uint64_t));
   h.srqs = nic::kMaxSrqs;
   h.srqs_at = h.qps_at + pages(h.qps * sizeof(nic::QpRecord));
-  h.keys_at = h.srqs_at + pages(h.srqs * sizeof(nic::SrqRecord));
+  h.refusals = TableMemory::kRefusals;
+  h.refusals_at = h.srqs_at + pages(h.srqs * sizeof(nic::SrqRecord));
+  h.keys_at = h.refusals_at + pages(h.refusals * sizeof(RefusalRecord));
   h.translations_at = h.keys_at + pages(h.keys * sizeof(nic::KeyRecord));
   h.iommu_at = h.translations_at + pages(TableMemory::kTranslations * sizeof(std::uint64_t));
   h.end_at = h.iommu_at + TableMemory::kIommuBytes;
@@ -49,6 +51,10 @@ std::span<std::uint64_t> TableMemory::counters() {
   return section<std::uint64_t>(memory_, header().counters_at, header().counters);
 }
 
+std::span<RefusalRecord> TableMemory::refusals() {
+  return section<RefusalRecord>(memory_, header().refusals_at, header().refusals);
+}
+
 nic::Tables TableMemory::tables() {
   const TableHeader& h = header();
   return {.keys = section<nic::KeyRecord>(memory_, h.keys_at, h.keys),
@@ -70,6 +76,7 @@ bool is_table_memory(ConstBytes memory, TableHeader& header) {
          header.version == kTableVersion &&
          fits(header.counters_at, header.counters, sizeof(std::uint64_t)) &&
          fits(header.qps_at, header.qps, sizeof(nic::QpRecord)) &&
+         fits(header.refusals_at, header.refusals, sizeof(RefusalRecord)) &&
          fits(header.keys_at, header.keys, sizeof(nic::KeyRecord));
 }
 

@@ -15,7 +15,7 @@
 namespace softhca::driver {
 
 inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
-inline constexpr std::uint32_t kTableVersion = 2;
+inline constexpr std::uint32_t kTableVersion = 3;
 inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
 
 struct TableHeader {
@@ -38,8 +38,18 @@ struct TableHeader {
   std::uint64_t end_at{};
   std::uint64_t srqs_at{};
   std::uint64_t srqs{};
+  std::uint64_t refusals_at{};
+  std::uint64_t refusals{};
 };
-static_assert(sizeof(TableHeader) == 176);
+static_assert(sizeof(TableHeader) == 192);
+
+// What the device said no to, as it was told on stderr or would have been: the last ones, in a
+// ring.
+struct RefusalRecord {
+  std::uint64_t number{};  // from 1 on; 0: none yet
+  char line[504]{};        // cut off where it does not fit
+};
+static_assert(sizeof(RefusalRecord) == 512);
 
 class TableMemory {
  public:
@@ -47,6 +57,8 @@ class TableMemory {
                                                  << 24;  // 64 GiB of scattered pages
   static constexpr std::uint64_t kIommuBytes = std::uint64_t{256}
                                                << 20;  // tables of 128 GiB in 4 KiB leaves
+
+  static constexpr std::uint64_t kRefusals = 32;
 
   // What it takes in all.
   static std::uint64_t bytes_needed();
@@ -56,6 +68,7 @@ class TableMemory {
 
   TableHeader& header() { return *reinterpret_cast<TableHeader*>(memory_.data()); }
   std::span<std::uint64_t> counters();
+  std::span<RefusalRecord> refusals();
   nic::Tables tables();
   Bytes iommu();
 

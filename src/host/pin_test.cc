@@ -214,6 +214,7 @@ TEST(Pins, CountReadOnlyPagesThatIoUringCannotPin) {
   EXPECT_FALSE(pinned->over_limit);
 }
 
+// CASES C66
 TEST(Pins, KeepTheLimitWhenStrictAndOnlyReportItOtherwise) {
   for (const bool strict : {true, false}) {
     TestBench bench;

@@ -111,6 +111,7 @@ TEST(FaultyLink, RepeatsItselfForTheSameSeed) {
   EXPECT_NE(runs[0], runs[2]);
 }
 
+// CASES C19: what is not taken now is the same when it is.
 TEST(FaultyLink, TakesNothingWhileTheLinkInsideIsFull) {
   Loopback inner;
   inner.room = 1;

@@ -79,11 +79,22 @@ Link& SimNetwork::attach(std::span<const wire::Gid> addresses) {
   return *ends_.back();
 }
 
-void SimNetwork::set_connected(const Link& end, bool connected) {
+SimNetwork::End& SimNetwork::end_of(const Link& end) {
   const auto found = std::find_if(ends_.begin(), ends_.end(),
                                   [&](const auto& candidate) { return candidate.get() == &end; });
   ASSERT(found != ends_.end());
-  (*found)->connected_ = connected;
+  return **found;
+}
+
+void SimNetwork::set_connected(const Link& end, bool connected) {
+  end_of(end).connected_ = connected;
+}
+
+void SimNetwork::set_joined(const Link& end, const wire::Gid& group, bool joined) {
+  ASSERT(group.is_multicast());
+  std::vector<wire::Gid>& addresses = end_of(end).addresses_;
+  std::erase(addresses, group);
+  if (joined) addresses.push_back(group);
 }
 
 Time SimNetwork::next_arrival() const {
@@ -96,10 +107,18 @@ void SimNetwork::carry(End& from, const Frame& frame, Time now) {
   ++statistics_.sent;
   from.busy_until_ =
       later(from.busy_until_, now) + picoseconds(costs_.ps_per_byte) * bytes_on_wire(frame);
-  const auto to = std::find_if(ends_.begin(), ends_.end(), [&](const auto& end) {
-    return end->has(frame.datagram.destination);
-  });
-  if (to == ends_.end() || !from.connected_ || prng_.chance(costs_.loss, 1000)) {
+  bool is_wanted = false;
+  for (const auto& end : ends_) {
+    if (!end->has(frame.datagram.destination)) continue;
+    is_wanted = true;
+    deliver(from, *end, frame);
+    if (!frame.datagram.destination.is_multicast()) return;
+  }
+  if (!is_wanted) ++statistics_.lost;
+}
+
+void SimNetwork::deliver(End& from, End& to, const Frame& frame) {
+  if (!from.connected_ || prng_.chance(costs_.loss, 1000)) {
     ++statistics_.lost;
     return;
   }
@@ -112,7 +131,7 @@ void SimNetwork::carry(End& from, const Frame& frame, Time now) {
   const int copies = prng_.chance(costs_.duplication, 1000) ? 2 : 1;
   if (copies == 2) ++statistics_.duplicated;
   for (int i = 0; i < copies; ++i)
-    (*to)->inbox_.emplace(std::pair(arrival_time(from, **to), sequence_++), copy);
+    to.inbox_.emplace(std::pair(arrival_time(from, to), sequence_++), copy);
 }
 
 Time SimNetwork::arrival_time(End& from, const End& to) {

@@ -44,6 +44,9 @@ class SimNetwork {
   // A new host with these addresses. The link lives as long as the network.
   Link& attach(std::span<const wire::Gid> addresses);
 
+  // Whether a host receives what is sent to a multicast group.
+  void set_joined(const Link& end, const wire::Gid& group, bool joined);
+
   // From now on; frames in flight keep their fate. To heal a network: no losses.
   void set_costs(const SimCosts& costs) { costs_ = costs; }
   // A host that is not connected neither sends nor receives; frames on their way to it are lost
@@ -55,6 +58,8 @@ class SimNetwork {
 
  private:
   class End;
+  End& end_of(const Link& end);
+  void deliver(End& from, End& to, const Frame& frame);
   void carry(End& from, const Frame& frame, Time now);
   Time arrival_time(End& from, const End& to);
 

@@ -133,6 +133,51 @@ Result<void, local::PortFailure> UdpLink::open(const wire::Gid& address) {
   return {};
 }
 
+Result<void, local::PortFailure> UdpLink::join(const wire::Gid& group) {
+  const local::Domain& domain = block_.domain();
+  auto socket = os::UdpSocket::open({.address = address_of(group),
+                                     .port = domain.port,
+                                     .interface_index = domain.interface_index},
+                                    os::UdpUse::Group);
+  if (!socket) {
+    const os::SystemError& error = socket.error();
+    return local::PortFailure{.reason = os::is_address_taken(error) ? trace::ReasonId::UdpPortTaken
+                                                                    : trace::ReasonId::NoInterface,
+                              .error = error.number,
+                              .text = "multicast group " + os::address_text(address_of(group)) +
+                                      " cannot be joined: " + os::error_text(error)};
+  }
+  if (!room_) room_ = std::make_unique<Room>();
+  groups_.push_back({group, std::move(*socket)});
+  ++fds_version_;
+  return {};
+}
+
+void UdpLink::leave(const wire::Gid& group) {
+  std::erase_if(groups_, [&](const Group& joined) { return joined.gid == group; });
+  ++fds_version_;
+}
+
+void UdpLink::read_group(const Group& group) {
+  const std::size_t first = room_->used;
+  const std::size_t arrived = room_->arena.receive(group.socket.fd(), first, kUdpBatch);
+  room_->used += arrived;
+  for (std::size_t i = 0; i < arrived; ++i) {
+    const os::Arrival& arrival = room_->arena.arrival(first + i);
+    if (arrival.truncated) {
+      tracer_.count(trace::Counter::PacketsMalformed);
+      continue;
+    }
+    room_->ready.push_back({.datagram = {.source = gid_of(arrival.source),
+                                         .destination = group.gid,
+                                         .source_port = arrival.source_port,
+                                         .destination_port = group.socket.port(),
+                                         .traffic_class = arrival.traffic_class,
+                                         .identification = hidden_identification(group.gid)},
+                            .bytes = arrival.bytes});
+  }
+}
+
 void UdpLink::set_active(const wire::Gid& address, bool active) {
   Address* const found = find(address);
   ASSERT(found != nullptr);
@@ -293,6 +338,7 @@ void UdpLink::look(Time now) {
       receive_udp(address, now);
   }
   ++turn_;
+  for (const Group& group : groups_) read_group(group);
   if (expects_mail) {
     if (mail_calls_ > 0) --mail_calls_;
     receive_mail(now);
@@ -448,12 +494,14 @@ std::vector<int> UdpLink::fds() const {
   std::vector<int> all{block_.mailbox().fd()};
   for (const auto& address : addresses_)
     if (const int fd = address->group.fd(); fd >= 0) all.push_back(fd);
+  for (const Group& group : groups_) all.push_back(group.socket.fd());
   return all;
 }
 
 void UdpLink::abandon() {
   for (const auto& address : addresses_) address->group.abandon();
   addresses_.clear();
+  groups_.clear();
   ++fds_version_;
 }
 

@@ -7,6 +7,9 @@
 // Where another user has the port, this link lodges there: what is for it comes by mail from him,
 // until he is gone and the port is taken (local/lodging.h).
 //
+// Multicast groups have a socket each, bound to the group's address: the kernel gives every member
+// of this host a copy, so nothing is steered or forwarded.
+//
 // Looks at every socket only now and then: an empty receive() costs one system call for each
 // address that is active. IPv4 frames arrive with a hidden identification.
 //
@@ -40,6 +43,10 @@ class UdpLink final : public Link {
   void set_active(const wire::Gid& address, bool active);
   bool is_open(const wire::Gid& address) const;
 
+  // Receives what is sent to a multicast group on the interface, from now until leave().
+  Result<void, local::PortFailure> join(const wire::Gid& group);
+  void leave(const wire::Gid& group);
+
   // From which port the packets of this QP leave that address. REQUIRES: it is open.
   std::uint16_t source_port_for(const wire::Gid& address, wire::Qpn qpn);
 
@@ -66,12 +73,17 @@ class UdpLink final : public Link {
  private:
   struct Address;
   struct Room;
+  struct Group {
+    wire::Gid gid;
+    os::UdpSocket socket;
+  };
   Address* find(const wire::Gid& gid) const;
   std::size_t send_run(std::span<const Frame> frames);
   std::size_t burst_at(std::span<const Frame> frames) const;
   std::size_t prepare(std::span<const Frame> frames);
   void look(Time now);
   std::size_t read_batch(Address& address);
+  void read_group(const Group& group);
   void receive_udp(Address& address, Time now);
   void take_apart(Address& address, const os::Arrival& arrival);
   void receive_mail(Time now);
@@ -85,6 +97,7 @@ class UdpLink final : public Link {
   trace::Tracer& tracer_;
   bool steering_;
   std::vector<std::unique_ptr<Address>> addresses_;
+  std::vector<Group> groups_;
   std::unique_ptr<Room> room_;  // null until the first address is opened
   std::uint32_t fds_version_ = 0;
   bool bursts_ = true;  // the kernel cuts bursts apart, as far as is known

@@ -27,6 +27,7 @@
 #include "nic/completion_queue.h"
 #include "nic/host_memory.h"
 #include "nic/key_table.h"
+#include "nic/multicast.h"
 #include "nic/queue_pair.h"
 #include "nic/records.h"
 #include "nic/steering.h"
@@ -49,6 +50,8 @@ class Device {
 
   // Commands. Numbers come from the device; resources must be set up before.
   KeyTable& keys() { return keys_; }
+  const KeyTable& keys() const { return keys_; }
+  Multicast& multicast() { return multicast_; }
   DeviceMemory& own_memory() { return memory_.on_device(); }
   Steering& steering() { return steering_; }
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
@@ -172,6 +175,10 @@ class Device {
 
   // device_wire.cc
   std::size_t receive(Time now);
+  std::optional<wire::Packet> parse(const link::Frame& frame);
+  bool is_intact(const link::Frame& frame, const wire::Packet& packet, Time now);
+  static bool hears(const QueuePair& qp, const wire::Packet& packet);
+  void deliver_multicast(const link::Frame& frame, Time now);
   bool examine(const link::Frame& frame, Arrived& into, Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
@@ -190,6 +197,7 @@ class Device {
   pcie::InterruptTarget& interrupts_;
   Tables tables_;
   KeyTable keys_;
+  Multicast multicast_;
   HostMemory memory_;
   SharedReceiveQueues srqs_;
   Steering steering_;

@@ -14,8 +14,12 @@ using transport::QpState;
 std::size_t Device::receive(Time now) {
   const std::size_t count = link_.receive(received_, now);
   std::size_t good = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    if (examine(received_[i], arrived_[good], now)) ++good;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!multicast_.is_empty() && received_[i].datagram.destination.is_multicast())
+      deliver_multicast(received_[i], now);
+    else if (examine(received_[i], arrived_[good], now))
+      ++good;
+  }
   std::span<const Arrived> rest(arrived_.data(), good);
   while (!rest.empty()) {
     const std::size_t run = run_at(rest);
@@ -111,42 +115,67 @@ bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) {
          frame.datagram.destination == qp.path().source;
 }
 
-bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
+std::optional<wire::Packet> Device::parse(const link::Frame& frame) {
   tracer_.count(Counter::PacketsReceived);
   tracer_.count(Counter::PacketBytesReceived,
                 frame.bytes.size() + wire::kUdpBytes +
                     (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
-  const auto refuse = [&](const wire::Packet& packet, Counter counter) {
-    drop(packet.headers.bth.dest_qpn, packet.headers, counter, now);
-    return false;
-  };
   const auto parsed = wire::parse(frame.bytes);
-  if (!parsed) {
-    tracer_.count(Counter::PacketsMalformed);
-    return false;
-  }
-  const wire::Packet& packet = *parsed;
-  const wire::Bth& bth = packet.headers.bth;
-  Slot* const slot = find(bth.dest_qpn);
-  if (slot == nullptr) return refuse(packet, Counter::PacketsDropped);
+  if (parsed) return *parsed;
+  tracer_.count(Counter::PacketsMalformed);
+  return std::nullopt;
+}
+
+// Whether its ICRC is right; one that is not is dropped here.
+bool Device::is_intact(const link::Frame& frame, const wire::Packet& packet, Time now) {
   switch (wire::check_icrc(frame.datagram, frame.bytes)) {
     case wire::IcrcVerdict::Right:
-      break;
+      return true;
     case wire::IcrcVerdict::Solved:
       tracer_.count(Counter::IcrcSolved);
-      break;
+      return true;
     case wire::IcrcVerdict::Wrong:
-      return refuse(packet, Counter::IcrcErrors);
+      break;
   }
-  const QueuePair& qp = *slot->qp;
+  drop(packet.headers.bth.dest_qpn, packet.headers, Counter::IcrcErrors, now);
+  return false;
+}
+
+bool Device::hears(const QueuePair& qp, const wire::Packet& packet) {
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
-  const bool key_fits = (bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  if (!receives || qp.is_raw() || packet.info->service != qp.service() || !key_fits ||
-      !is_from_peer(qp, frame))
-    return refuse(packet, Counter::PacketsDropped);
-  into = {packet, slot, &frame};
+  const bool key_fits = (packet.headers.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
+  return receives && !qp.is_raw() && packet.info->service == qp.service() && key_fits;
+}
+
+bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
+  const auto packet = parse(frame);
+  if (!packet) return false;
+  const auto refuse = [&] {
+    drop(packet->headers.bth.dest_qpn, packet->headers, Counter::PacketsDropped, now);
+    return false;
+  };
+  Slot* const slot = find(packet->headers.bth.dest_qpn);
+  if (slot == nullptr) return refuse();
+  if (!is_intact(frame, *packet, now)) return false;
+  if (!hears(*slot->qp, *packet) || !is_from_peer(*slot->qp, frame)) return refuse();
+  into = {*packet, slot, &frame};
   return true;
+}
+
+// IBTA 10.5.2: a copy for each queue pair that is attached, the sender's too if it is.
+void Device::deliver_multicast(const link::Frame& frame, Time now) {
+  const auto packet = parse(frame);
+  if (!packet) return;
+  const std::span<const wire::Qpn> members = multicast_.members(frame.datagram.destination);
+  if (members.empty() || packet->headers.bth.dest_qpn != kMulticastQpn)
+    return drop(packet->headers.bth.dest_qpn, packet->headers, Counter::PacketsDropped, now);
+  if (!is_intact(frame, *packet, now)) return;
+  for (const wire::Qpn member : std::vector(members.begin(), members.end())) {
+    Slot* const slot = find(member);
+    if (slot != nullptr && slot->qp->is_for_datagrams() && hears(*slot->qp, *packet))
+      deliver_datagram({*packet, slot, &frame}, now);
+  }
 }
 
 bool Device::run_timers(Time now) {

@@ -7,10 +7,12 @@ namespace softhca::nic {
 inline constexpr std::uint32_t kMaxQps = 4096;  // one block of QPNs
 inline constexpr std::uint32_t kMaxCqs = 4096;
 inline constexpr std::uint32_t kMaxPds = 4096;
-inline constexpr std::uint32_t kMaxKeys = 65536;     // memory regions
-inline constexpr std::uint32_t kMaxWindows = 16384;  // memory windows, which are keys as well
-inline constexpr std::uint32_t kMaxFlows = 4096;     // rules for raw packets
-inline constexpr std::uint32_t kMaxSpread = 512;     // work queues that frames are spread over
+inline constexpr std::uint32_t kMaxKeys = 65536;           // memory regions
+inline constexpr std::uint32_t kMaxWindows = 16384;        // memory windows, which are keys as well
+inline constexpr std::uint32_t kMaxMulticastGroups = 256;  // each has a socket of its own
+inline constexpr std::uint32_t kMaxMulticastMembers = 256;  // queue pairs of one group
+inline constexpr std::uint32_t kMaxFlows = 4096;            // rules for raw packets
+inline constexpr std::uint32_t kMaxSpread = 512;  // work queues that frames are spread over
 inline constexpr std::uint32_t kMaxSpreadTables = 4096;
 inline constexpr std::uint32_t kMaxAhs = 65536;
 inline constexpr std::uint64_t kDeviceMemoryBytes = 1u << 20;

@@ -20,6 +20,8 @@ struct IpAddress {
       if (bytes[i] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
+  // ff02::/16: of one link, as link-local addresses are.
+  constexpr bool is_link_local_group() const { return bytes[0] == 0xff && (bytes[1] & 0x0f) == 2; }
   constexpr bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
 
   static constexpr IpAddress of_ipv4(std::array<std::uint8_t, 4> v4) {

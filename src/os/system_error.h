@@ -12,6 +12,9 @@ struct SystemError {
 // The error of the call that has just failed; reads errno.
 SystemError last_error(const char* call);
 
+// Somebody else has the address.
+bool is_address_taken(const SystemError& error);
+
 // "bind: Address already in use"
 std::string error_text(const SystemError& error);
 

@@ -58,7 +58,7 @@ void fill(SocketAddress& to, const IpAddress& address, std::uint16_t port, std::
     v6 = {};
     v6.sin6_family = AF_INET6;
     v6.sin6_port = htons(port);
-    v6.sin6_scope_id = address.is_link_local() ? scope : 0;
+    v6.sin6_scope_id = address.is_link_local() || address.is_link_local_group() ? scope : 0;
     std::memcpy(&v6.sin6_addr, address.bytes.data(), 16);
     to.bytes = sizeof v6;
   }
@@ -156,6 +156,37 @@ bool set_ip_options(int fd, bool v4) {
          set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
 }
 
+// Multicasts leave by the interface, live as long as other packets, and come back to this host.
+bool set_group_sending(int fd, bool v4, std::uint32_t interface_index) {
+  constexpr int kHops = OutgoingDatagram::kDefaultHopLimit;
+  if (!v4)
+    return (interface_index == 0 ||
+            set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface_index))) &&
+           set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, kHops) &&
+           set_option(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, 1);
+  ip_mreqn by{};
+  by.imr_ifindex = static_cast<int>(interface_index);
+  return (interface_index == 0 ||
+          setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by) == 0) &&
+         set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, kHops) &&
+         set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, 1);
+}
+
+// Only what is sent to this group, though others here may have joined more.
+bool join_group(int fd, const UdpEndpoint& group) {
+  if (!group.address.is_ipv4()) {
+    ipv6_mreq wanted{};
+    std::memcpy(&wanted.ipv6mr_multiaddr, group.address.bytes.data(), 16);
+    wanted.ipv6mr_interface = group.interface_index;
+    return setsockopt(fd, IPPROTO_IPV6, IPV6_JOIN_GROUP, &wanted, sizeof wanted) == 0;
+  }
+  ip_mreqn wanted{};
+  std::memcpy(&wanted.imr_multiaddr, group.address.bytes.data() + 12, 4);
+  wanted.imr_ifindex = static_cast<int>(group.interface_index);
+  return set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0) &&
+         setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &wanted, sizeof wanted) == 0;
+}
+
 }  // namespace
 
 UdpSocket::UdpSocket(OwnedFd fd, const UdpEndpoint& endpoint, std::uint16_t port)
@@ -166,7 +197,11 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
   OwnedFd fd(socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return last_error("socket");
   if (!set_ip_options(fd.get(), v4)) return last_error("setsockopt");
+  if (use != UdpUse::Group && !set_group_sending(fd.get(), v4, endpoint.interface_index))
+    return last_error("setsockopt");
   enlarge_buffers(fd.get());
+  if (use == UdpUse::Group && !set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1))
+    return last_error("setsockopt");
   if (use == UdpUse::Shared && !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
     return last_error("setsockopt");
   // Bursts may arrive whole. A kernel that cannot (before 5.0) cuts them apart.
@@ -177,6 +212,7 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
   // Before it has a name: nothing can arrive earlier.
   if (use == UdpUse::SendOnly) made.refuse_arrivals();
   if (bind(made.fd(), address.get(), address.bytes) != 0) return last_error("bind");
+  if (use == UdpUse::Group && !join_group(made.fd(), endpoint)) return last_error("setsockopt");
   const Result<std::uint16_t, SystemError> port = bound_port(made.fd());
   if (!port) return port.error();
   made.port_ = *port;

@@ -21,12 +21,13 @@ namespace softhca::os {
 struct UdpEndpoint {
   IpAddress address;
   std::uint16_t port{};             // 0: any free one
-  std::uint32_t interface_index{};  // scope of a link-local address; else not used
+  std::uint32_t interface_index{};  // scope of a link-local address; where multicasts leave
 };
 
 enum class UdpUse : std::uint8_t {
   Shared,    // receives; others of this uid may bind the same endpoint
   SendOnly,  // sends; whatever arrives is thrown away by a filter
+  Group,     // receives what is sent to a multicast address on the interface, as others here do
 };
 
 // One datagram, or a burst of them that the kernel cuts apart: its `bytes` and `rest`, one after

@@ -195,7 +195,15 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
       .scatter = settings.scatter,
       .open_path = [](const wire::Gid&, wire::Qpn qpn) -> Result<std::uint16_t, Reason> {
         return static_cast<std::uint16_t>(0xc000 | (qpn.value & 0x3fff));
-      }});
+      },
+      .join_group = [on_group = settings.on_group](const wire::Gid& group) -> Result<void, Reason> {
+        if (on_group) on_group(group, true);
+        return {};
+      },
+      .leave_group =
+          [on_group = settings.on_group](const wire::Gid& group) {
+            if (on_group) on_group(group, false);
+          }});
   engine_->set_port({.state = driver::PortState::Active,
                      .max_mtu = 4096,
                      .active_mtu = settings.mtu,

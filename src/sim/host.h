@@ -36,6 +36,7 @@ struct HostSettings {
   bool structure_caches = false;  // the IOMMU remembers where its tables lie
   bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
   trace::Journal* journal = nullptr;
+  std::function<void(const wire::Gid& group, bool joined)> on_group;  // of the host's link
 };
 
 class Host {

@@ -109,9 +109,10 @@ Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
   client.pid = client.host->running();
   server.pid = server.host->running();
   for (TransferEnd* const end : {&client, &server})
-    end->host->engine().set_reason_listener([end](std::string_view, const trace::Reason& reason) {
-      if (!end->cause) end->cause = reason;
-    });
+    end->host->engine().set_reason_listener(
+        [end](std::string_view, const trace::Reason& reason, std::string_view) {
+          if (!end->cause) end->cause = reason;
+        });
   start_neighbours();
 }
 

@@ -54,7 +54,11 @@ World::World(const WorldSettings& settings) {
     host.number = static_cast<std::uint16_t>(i);
     host.journal = journal_.get();
     const wire::Gid gid = gid_of_host(i, settings.ipv6);
-    hosts_.push_back(std::make_unique<Host>(host, gid, network_->attach({&gid, 1}), now_));
+    link::Link& cable = network_->attach({&gid, 1});
+    host.on_group = [this, &cable](const wire::Gid& group, bool joined) {
+      network_->set_joined(cable, group, joined);
+    };
+    hosts_.push_back(std::make_unique<Host>(host, gid, cable, now_));
   }
 }
 

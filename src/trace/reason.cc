@@ -225,6 +225,18 @@ constexpr ReasonInfo kReasons[] = {
     {BindKeyIndex, "bind_key_index", Driver,
      "Of a type 2 window's new key only the low byte may be chosen.",
      "Make it with ibv_inc_rkey from the window's rkey."},
+    {RegionIsFixed, "region_is_fixed", Driver,
+     "Only a region of a program's own memory can be registered anew.",
+     "Deregister it and register what is wanted."},
+    {NotMulticast, "not_multicast", Driver,
+     "A group's GID is a multicast address: ff00::/8, or 224.0.0.0/4 as ::ffff:a.b.c.d.",
+     "Give the GID of a multicast group."},
+    {MulticastService, "multicast_service", Driver,
+     "Only a queue pair of datagrams can be attached to a multicast group.",
+     "Create the queue pair as IBV_QPT_UD."},
+    {NotAttached, "not_attached", Driver,
+     "A queue pair can be detached only from a group that it is attached to.",
+     "Detach it from the group that it was attached to, once."},
     {CompletionsUnpolled, "completions_unpolled", Driver,
      "A completion queue must keep every completion that was not polled when it is resized.",
      "Poll what is there before making the queue that small."},
@@ -250,6 +262,12 @@ constexpr ReasonInfo kReasons[] = {
     {AdviceOutOfBounds, "advice_out_of_bounds", Driver,
      "Every byte that advice is about must lie in its region.",
      "Correct the address or the length."},
+    {ImportFromElsewhere, "import_from_elsewhere", Driver,
+     "An open device can be imported only in the process that opened it.",
+     "Open the device in this process; it has a device of its own."},
+    {ImportUnknown, "import_unknown", Driver,
+     "A handle that is imported must name an object that was made with the same cmd_fd.",
+     "Pass the handle of a domain, region or device memory that still exists."},
     {SharedQueueOtherDomain, "shared_queue_other_domain", Driver,
      "A queue pair and its shared receive queue belong to one protection domain.",
      "Create both from the same protection domain."},
@@ -296,7 +314,7 @@ std::string_view checker_name(Checker checker) {
   return kNames[static_cast<std::size_t>(checker)];
 }
 
-std::string reason_text(const Reason& reason) {
+std::string reason_text(const Reason& reason, std::string_view particulars) {
   const ReasonInfo* row = find_reason(reason.id);
   if (row == nullptr) return fmt::format("reason {}", static_cast<unsigned>(reason.id));
   std::string text =
@@ -314,7 +332,7 @@ std::string reason_text(const Reason& reason) {
     text += fmt::format(" Allowed {} to {}.", reason.low, reason.high);
   else if (reason.high != 0)
     text += fmt::format(" Limit {}.", reason.high);
-  return text + " Remedy: " + std::string(row->remedy);
+  return text + std::string(particulars) + " Remedy: " + std::string(row->remedy);
 }
 
 }  // namespace softhca::trace

@@ -121,6 +121,11 @@ enum class ReasonId : std::uint16_t {
   WindowsExhausted = 152,
   WindowTypeUnknown = 153,
   BindKeyIndex = 154,
+  RegionIsFixed = 155,
+  // Multicast.
+  NotMulticast = 156,
+  MulticastService = 157,
+  NotAttached = 158,
   // Objects beyond queue pairs.
   CompletionsUnpolled = 160,
   DeviceMemoryExhausted = 161,
@@ -130,6 +135,8 @@ enum class ReasonId : std::uint16_t {
   OnDemandUntranslated = 165,
   AdviceOnOtherRegion = 166,
   AdviceOutOfBounds = 167,
+  ImportFromElsewhere = 168,
+  ImportUnknown = 169,
 };
 
 // The key table said no, and not what lies behind it.
@@ -166,6 +173,7 @@ std::string_view checker_name(Checker checker);
 
 // "out_of_bounds (reason 5, nic): RULE. Object 0x1207. Asked for 0x5000, 64 bytes. Allowed from
 // 0x4000, 4096 bytes. Remedy: REMEDY"
-std::string reason_text(const Reason& reason);
+// `particulars`, sentences with a space in front of each, go before the remedy.
+std::string reason_text(const Reason& reason, std::string_view particulars = {});
 
 }  // namespace softhca::trace

@@ -20,6 +20,10 @@ struct Gid {
       if (bytes[static_cast<std::size_t>(i)] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
+  // ff00::/8, or an IPv4 address of 224.0.0.0/4.
+  constexpr bool is_multicast() const {
+    return bytes[0] == 0xff || (is_ipv4() && (bytes[12] & 0xf0) == 0xe0);
+  }
   constexpr bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
 
   static constexpr Gid of_ipv4(std::array<std::uint8_t, 4> v4) {

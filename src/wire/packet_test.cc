@@ -177,6 +177,7 @@ TEST(Packet, PutsTheXrcTargetBeforeTheRdmaHeader) {
                   0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34}));  // and ImmDt
 }
 
+// CASES C04: the neighbours of the QPN.
 TEST(Packet, IgnoresReservedBitsOnReceive) {
   // An ACK with every reserved bit set: BTH byte 4 (below FECN and BECN), byte 8, AETH bit 31.
   const Buffer bytes = bytes_from({0x11, 0x00, 0xff, 0xff, 0x3f, 0, 0, 7, 0x7f, 0, 0, 9,  //
@@ -190,6 +191,7 @@ TEST(Packet, IgnoresReservedBitsOnReceive) {
   EXPECT_EQ(packet->headers, expected);
 }
 
+// CASES C02: no length is taken off before it is known to be there.
 TEST(Packet, SaysTruncatedForEveryLengthThatLacksHeaders) {
   for (const OpcodeInfo* info : all_opcodes()) {
     Headers headers;
@@ -223,6 +225,7 @@ std::optional<ParseError> expected_error(unsigned opcode, std::size_t pad, std::
   return std::nullopt;
 }
 
+// CASES C02, C03: all 256 opcodes, every pad, every length.
 TEST(Packet, JudgesEveryOpcodePadAndLengthWithoutReadingOutside) {
   for (std::size_t length = 0; length <= 80; ++length) {
     Buffer bytes(length, std::byte{0xff});

@@ -21,6 +21,7 @@ T before(ibv_context* context, std::size_t bytes) {
   return value;
 }
 
+// CASES C83: programs of every release find what they look for.
 TEST(Layout, TellsTheSizeOfTheNewestContext) {
   ibv_context* context = open_first();
   ASSERT_NE(context, nullptr);

@@ -126,6 +126,9 @@ full_matrix() {
   done
 }
 
+# Multicast groups, of IPv4 and of IPv6's site; perftest writes their bytes in decimal.
+declare -A group_of=([4]=0:0:0:0:0:0:0:0:0:0:255:255:239:77:0:1
+  [6]=255:21:0:0:0:0:0:0:0:0:0:0:0:0:0:119)
 declare -A gid_of=()
 for interface_mtu in 1500 9000; do
   cable_mtu "$interface_mtu"
@@ -143,6 +146,9 @@ for interface_mtu in 1500 9000; do
     pingpong 6 4097 256 events 1 50
     perftest 6 ib_send_bw -s 65536 -n 50 -q 4
     perftest 4 ib_read_lat -s 4096 -n 50 -e
+    for family in 4 6; do
+      perftest "$family" ib_send_lat -c UD -g -M "${group_of[$family]}" -s 64 -n 50
+    done
   else
     pingpong 6 4096 4096 poll 1 50
     pingpong 4 1048576 4096 events 1 5

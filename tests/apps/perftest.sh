@@ -71,6 +71,8 @@ done
 # as its receives and its socket hold at once.
 one ib_send_bw 64 200 -c UD
 one ib_send_bw 4096 50 -c UD
+# Both ends hear the group, each also itself.
+one ib_send_lat 64 100 -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:77:0:2
 for size in 2 1024 4096; do
   one ib_send_lat "$size" "$([ "$full" = 1 ] && echo 1000 || echo 100)" -c UD
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stock ibv_rc_pingpong with validated contents, on loopback: sizes around page and packet
-# boundaries, the path MTUs, polling and events, scattered and plain memory. And ibv_uc_pingpong, and
+# Stock ibv_rc_pingpong with validated contents, on loopback (CASES C77: the peer is 127.0.0.1): sizes
+# around page and packet boundaries, the path MTUs, polling and events, scattered and plain memory. And ibv_uc_pingpong, and
 # ibv_ud_pingpong: datagrams, up to what one packet holds. ibv_srq_pingpong: sixteen queue pairs take
 # from one queue; ibv_xsrq_pingpong: XRC, each request names the queue of the peer.
 # shellcheck source=lib.sh

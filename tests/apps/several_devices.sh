@@ -43,6 +43,9 @@ first_gid() {
 expect "the default route's first, no bridge, no loopback, none without an address" \
   "softhca0=alpha softhca1=beta " "$(devices)"
 expect "programs see the same" "softhca0 softhca1 " "$(names)"
+# CASES C81: no GUID is 0, and no two are equal.
+expect "two GUIDs, none of them 0" 2 \
+  "$(on_host "$softhca" run -- ibv_devices | awk 'NR > 2 && $2 !~ /^0+$/ { print $2 }' | sort -u | wc -l)"
 expect "GID of softhca0" ::ffff:10.88.2.1 "$(first_gid softhca0)"
 expect "GID of softhca1" ::ffff:10.88.1.1 "$(first_gid softhca1)"
 

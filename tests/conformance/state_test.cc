@@ -125,7 +125,7 @@ class Walker {
 
 class StateTable : public ::testing::TestWithParam<ibv_qp_type> {};
 
-// All pairs of states, each with exactly what is required, with one thing missing, and with one
+// All pairs of states (CASES C25: an attribute where it does not belong), each with exactly what is required, with one thing missing, and with one
 // that does not belong there. What was refused changes nothing.
 TEST_P(StateTable, IsThatOfTheManPage) {
   Walker walker(GetParam());

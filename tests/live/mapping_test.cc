@@ -158,6 +158,7 @@ TEST_F(Mapping, AfterANewMappingASourceIsTheFrameOrTheAddress) {
   }
 }
 
+// CASES C55
 TEST_F(Mapping, AfterANewMappingATargetIsTheFrameOrTheAddress) {
   munmap(memory, kBytes);
   map(memory, MAP_FIXED);

@@ -1,11 +1,42 @@
 #include "abi/ibverbs/context.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <functional>
 #include <utility>
 
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
+#include "os/environment.h"
+#include "os/file_identity.h"
 
 namespace softhca::abi {
+
+namespace {
+
+// Every context that the program has open, in the order in which it opened them; under
+// objects_lock(). Never destroyed.
+constinit std::vector<Context*>* g_open = nullptr;
+
+std::vector<Context*>& open_contexts() {
+  if (g_open == nullptr) g_open = new std::vector<Context*>;
+  return *g_open;
+}
+
+// There is no device that could say so.
+Errno refuse_import(trace::ReasonId id) {
+  if (!os::env_flag("SOFTHCA_QUIET").value_or(false))
+    std::fprintf(stderr, "softhca: import: %s\n", trace::reason_text({.id = id}).c_str());
+  return errno_of(id);
+}
+
+}  // namespace
+
+std::uint64_t Context::next_order() {
+  static constinit std::atomic<std::uint64_t> next{0};
+  return next.fetch_add(1);
+}
 
 Outcome<Context*> Context::open(Device& device) {
   auto events = EventQueue::open();
@@ -14,15 +45,53 @@ Outcome<Context*> Context::open(Device& device) {
   if (!command) return Errno{command.error()};
   auto live = outcome_of(driver::LiveDevice::open(device.description()));
   if (!live) return live.error();
-  return new Context(device, std::move(*live), std::move(*events), std::move(*command));
+  std::unique_ptr<Context> context(
+      new Context(device, std::move(*live), std::move(*events), command->fd()));
+  context->command_ = std::move(*command);
+  context->family_ = std::make_shared<Family>();
+  const std::scoped_lock held(objects_lock());
+  context->family_->open.push_back(context.get());
+  open_contexts().push_back(context.get());
+  return context.release();
+}
+
+// The device is entered without the lock: whoever forks takes it first and the lock then.
+Outcome<Context*> Context::import(int cmd_fd) {
+  const auto wanted = os::identity_of(cmd_fd);
+  if (!wanted) return Errno{wanted.error().number};
+  auto events = EventQueue::open();
+  if (!events) return events.error();
+  ibv_device* device = nullptr;
+  std::shared_ptr<driver::LiveDevice> live;
+  std::shared_ptr<Family> family;
+  {
+    const std::scoped_lock held(objects_lock());
+    const auto same = std::ranges::find_if(open_contexts(), [&](const Context* one) {
+      const auto identity = os::identity_of(one->known.context.cmd_fd);
+      return identity && identity->device == wanted->device && identity->inode == wanted->inode;
+    });
+    if (same == open_contexts().end()) return refuse_import(trace::ReasonId::ImportFromElsewhere);
+    if ((*same)->is_left_behind()) return (*same)->left_behind();
+    device = (*same)->known.context.device;
+    live = (*same)->device_;
+    family = (*same)->family_;
+  }
+  std::unique_ptr<Context> context(
+      new Context(Device::of(device), std::move(live), std::move(*events), cmd_fd));
+  context->family_ = std::move(family);
+  context->imported_fd_ = os::OwnedFd(cmd_fd);
+  const std::scoped_lock held(objects_lock());
+  context->family_->open.push_back(context.get());
+  open_contexts().push_back(context.get());
+  return context.release();
 }
 
 Context::Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
-                 std::unique_ptr<EventQueue> events, os::SharedMemory command)
-    : device_(std::move(live)), async_events_(std::move(events)), command_(std::move(command)) {
+                 std::unique_ptr<EventQueue> events, int cmd_fd)
+    : device_(std::move(live)), async_events_(std::move(events)) {
   known.sz = kVerbsContextBytes;
   known.context.device = &device.verbs;
-  known.context.cmd_fd = command_.fd();
+  known.context.cmd_fd = cmd_fd;
   known.context.async_fd = async_events_->fd();
   known.context.num_comp_vectors = nic::kCompletionVectors;
   known.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -31,7 +100,24 @@ Context::Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
   device_->run([&](driver::Engine& engine, Time) { engine.add_sink(*this); });
 }
 
-void Context::close() {
+// What was imported later may depend on what was opened before.
+void Context::close(Context& context) {
+  std::vector<Context*> ending;
+  {
+    const std::scoped_lock held(objects_lock());
+    Family& family = *context.family_;
+    std::erase(open_contexts(), &context);
+    std::erase(family.open, &context);
+    family.closed.push_back(&context);
+    if (!family.open.empty()) return;
+    ending.swap(family.closed);
+  }
+  std::ranges::sort(ending, std::greater<>(), [](const Context* one) { return one->order_; });
+  for (Context* one : ending) one->take_off_objects();
+  for (Context* one : ending) delete one;
+}
+
+void Context::take_off_objects() {
   static_cast<void>(take_off([&](driver::Engine& engine, Time now) -> Outcome<void> {
     engine.remove_sink(*this);
     for (Owned* object : objects_) object->abandon(engine, now);
@@ -73,10 +159,16 @@ VERB("IBVERBS_1.1", ibv_context*, ibv_open_device, (ibv_device * device)) {
 
 VERB("IBVERBS_1.1", int, ibv_close_device, (ibv_context * context)) {
   return answer_errno([&]() -> Outcome<void> {
-    Context& closed = Context::of(context);
-    closed.close();
-    delete &closed;
+    Context::close(Context::of(context));
     return {};
+  });
+}
+
+VERB("IBVERBS_1.10", ibv_context*, ibv_import_device, (int cmd_fd)) {
+  return answer_pointer([&]() -> Outcome<ibv_context*> {
+    auto imported = Context::import(cmd_fd);
+    if (!imported) return imported.error();
+    return &(*imported)->context();
   });
 }
 

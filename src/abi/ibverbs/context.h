@@ -5,12 +5,15 @@
 #pragma once
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "abi/event_queue.h"
 #include "abi/ibverbs/device.h"
 #include "abi/layout.h"
 #include "driver/live_device.h"
+#include "os/owned_fd.h"
 #include "os/shared_memory.h"
 
 namespace softhca::abi {
@@ -35,18 +38,45 @@ class Owned {
   std::list<Owned*>::iterator place_;
 };
 
+class Context;
+
+// Contexts that share a command descriptor: the one that was opened, and those that were imported
+// from it. Each may use the others' objects by their handles. A kernel keeps the objects until the
+// last descriptor is closed; so a context that is closed before the others waits here.
+struct Family {
+  std::vector<Context*> open;    // under objects_lock()
+  std::vector<Context*> closed;  // likewise
+};
+
 class Context final : public ContextLayout, private driver::EventSink {
  public:
   // FAILS WITH the errno of NoInterface, EMFILE, ENOMEM
   static Outcome<Context*> open(Device& device);
+  // One more handle on what an open context of this process has open, by its command descriptor or
+  // a duplicate, which belongs to the new context from then on.
+  // FAILS WITH EBADF, EMFILE, ENOMEM; EOPNOTSUPP for a descriptor that is no open device's here
+  static Outcome<Context*> import(int cmd_fd);
   ~Context() override;
 
   static Context& of(ibv_context* context) {
     return static_cast<Context&>(ContextLayout::of(*context));
   }
 
-  // Takes everything that is left off the device; the context is deleted afterwards.
-  void close();
+  // The program closes it. With the last one of a family everything that is left goes off the
+  // device, and the contexts are deleted.
+  static void close(Context& context);
+
+  // The first object of the family of which fits(const Object&) holds; null: none.
+  template <class Object, class Fits>
+  Object* find_in_family(Fits&& fits) {
+    const std::scoped_lock held(objects_lock());
+    for (const std::vector<Context*>* some : {&family_->open, &family_->closed})
+      for (const Context* context : *some)
+        for (Owned* owned : context->objects_)
+          if (auto* object = dynamic_cast<Object*>(owned); object != nullptr && fits(*object))
+            return object;
+    return nullptr;
+  }
 
   driver::LiveDevice& device() { return *device_; }
 
@@ -86,15 +116,21 @@ class Context final : public ContextLayout, private driver::EventSink {
 
  private:
   Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
-          std::unique_ptr<EventQueue> events, os::SharedMemory command);
+          std::unique_ptr<EventQueue> events, int cmd_fd);
+  void take_off_objects();
+  static std::uint64_t next_order();
   void completion_event(driver::CompletionQueue&) override {}
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,
                    const trace::Reason& reason) override;
 
   std::shared_ptr<driver::LiveDevice> device_;
   std::unique_ptr<EventQueue> async_events_;
-  os::SharedMemory command_;  // cmd_fd: a descriptor with an inode of its own, which can be dup()ed
-  std::list<Owned*> objects_;  // newest first; under objects_lock()
+  // cmd_fd: a descriptor with an inode of its own, which can be dup()ed; or what was imported.
+  std::optional<os::SharedMemory> command_;
+  os::OwnedFd imported_fd_;
+  std::shared_ptr<Family> family_;
+  std::uint64_t order_ = next_order();  // later ones have larger numbers
+  std::list<Owned*> objects_;           // newest first; under objects_lock()
 };
 
 // The device's clock, as programs see it: it ticks kClockKhz thousand times a second, and is read

@@ -57,7 +57,7 @@ Outcome<void> Dm::destroy() {
 }
 
 void Dm::abandon(driver::Engine& engine, Time) {
-  if (in_child_.empty()) [[maybe_unused]]
+  if (in_child_.empty() && !is_import_) [[maybe_unused]]
     const auto gone = engine.free_dm(handle);
 }
 

@@ -15,6 +15,9 @@ class Dm final : public ibv_dm, public Owned {
  public:
   // FAILS WITH EINVAL, ENOMEM
   static Outcome<Dm*> create(Context& owner, const ibv_alloc_dm_attr& wanted);
+  // Another handle on device memory of the context's family. FAILS WITH ENOENT
+  static Outcome<Dm*> import(Context& owner, std::uint32_t handle);
+  static void unimport(Dm& imported);
   static Dm& of(ibv_dm* verbs) { return static_cast<Dm&>(*verbs); }
 
   // FAILS WITH EBUSY
@@ -30,6 +33,7 @@ class Dm final : public ibv_dm, public Owned {
  private:
   explicit Dm(Context& owner);
 
+  bool is_import_ = false;
   std::vector<std::byte> in_child_;  // empty: the memory is the device's
 };
 

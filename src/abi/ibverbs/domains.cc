@@ -57,7 +57,7 @@ Outcome<void> Pd::destroy() {
 }
 
 void Pd::abandon(driver::Engine& engine, Time) {
-  if (!is_parent()) [[maybe_unused]]
+  if (!is_parent() && !is_import_) [[maybe_unused]]
     const auto gone = engine.dealloc_pd(number());
 }
 

@@ -23,9 +23,9 @@ Outcome<Mr*> Mr::create(Pd& domain, const Request& request) {
   std::unique_ptr<Mr> mr(new Mr(domain));
   const VirtAddr address{reinterpret_cast<std::uintptr_t>(request.start)};
   const auto region = domain.owner().command([&](driver::Engine& engine, Time now) {
-    return engine.register_memory(domain.number(), address, request.length,
-                                  WireAddr{request.io_address},
-                                  driver::AccessFlags::of_bits(request.access), now);
+    return engine.register_memory(
+        domain.number(), address, request.length, WireAddr{request.io_address},
+        driver::AccessFlags::of_bits(request.access), now, request.caller);
   });
   if (!region) return region.error();
   mr->addr = request.start;
@@ -66,6 +66,7 @@ Outcome<Mr*> Mr::create_null(Pd& domain) {
 
 // Windows of the program may still be bound to it.
 void Mr::abandon(driver::Engine& engine, Time now) {
+  if (is_import_) return;
   engine.unbind_windows(key());
   [[maybe_unused]] const auto gone = engine.deregister_memory(key(), now);
 }
@@ -107,18 +108,18 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
 
 VERB("IBVERBS_1.1", ibv_mr*, ibv_reg_mr,
      (ibv_pd * pd, void* addr, std::size_t length, int access)) {
-  return register_memory(
-      pd, {addr, length, reinterpret_cast<std::uintptr_t>(addr), static_cast<unsigned>(access)});
+  return register_memory(pd, {addr, length, reinterpret_cast<std::uintptr_t>(addr),
+                              static_cast<unsigned>(access), caller_of_this()});
 }
 
 VERB("IBVERBS_1.7", ibv_mr*, ibv_reg_mr_iova,
      (ibv_pd * pd, void* addr, std::size_t length, std::uint64_t iova, int access)) {
-  return register_memory(pd, {addr, length, iova, static_cast<unsigned>(access)});
+  return register_memory(pd, {addr, length, iova, static_cast<unsigned>(access), caller_of_this()});
 }
 
 VERB("IBVERBS_1.8", ibv_mr*, ibv_reg_mr_iova2,
      (ibv_pd * pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access)) {
-  return register_memory(pd, {addr, length, iova, access});
+  return register_memory(pd, {addr, length, iova, access, caller_of_this()});
 }
 
 VERB("IBVERBS_1.1", int, ibv_dereg_mr, (ibv_mr * verbs)) {
@@ -152,24 +153,24 @@ Outcome<driver::Engine::RegionChange> change_of(const Mr& mr, int flags, ibv_pd*
   }
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) {
     change.access = driver::AccessFlags::of_bits(static_cast<unsigned>(access));
-  return change;
-}
-
-Outcome<void> change_region(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length,
-                            int access) {
-  const auto change = change_of(mr, flags, pd, addr, length, access);
-  if (!change) return change.error();
-  const auto changed = mr.owner().command([&](driver::Engine& engine, Time now) {
-    return engine.change_memory(mr.key(), *change, now);
-  });
-  if (!changed) return changed;
-  if (change->buffer) {
-    mr.addr = addr;
-    mr.length = length;
+    return change;
   }
-  if (change->pd) mr.move_to(pd);
-  return {};
-}
+
+  Outcome<void> change_region(Mr & mr, int flags, ibv_pd* pd, void* addr, std::size_t length,
+                              int access) {
+    const auto change = change_of(mr, flags, pd, addr, length, access);
+    if (!change) return change.error();
+    const auto changed = mr.owner().command([&](driver::Engine& engine, Time now) {
+      return engine.change_memory(mr.key(), *change, now);
+    });
+    if (!changed) return changed;
+    if (change->buffer) {
+      mr.addr = addr;
+      mr.length = length;
+    }
+    if (change->pd) mr.move_to(pd);
+    return {};
+  }
 
 }  // namespace
 

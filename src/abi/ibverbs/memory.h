@@ -27,8 +27,12 @@ class Pd final : public ibv_pd, public Owned {
   // A domain within another one, which it stands for wherever a domain is named, with hints for how
   // its objects are used and with memory for their queues. FAILS WITH EINVAL, EOPNOTSUPP
   static Outcome<Pd*> create_parent(Context& owner, const ibv_parent_domain_init_attr& wanted);
+  // Another handle on a domain of the context's family. FAILS WITH ENOENT
+  static Outcome<Pd*> import(Context& owner, std::uint32_t handle);
   static Pd& of(ibv_pd* verbs) { return static_cast<Pd&>(*verbs); }
   ~Pd() override;
+  // An imported one goes; the domain stays.
+  static void unimport(Pd& imported);
 
   // FAILS WITH EBUSY
   Outcome<void> destroy();
@@ -54,6 +58,7 @@ class Pd final : public ibv_pd, public Owned {
  private:
   explicit Pd(Context& owner) : ibv_pd{&owner.context(), 0} {}
 
+  bool is_import_ = false;
   Users users_ = std::make_shared<std::atomic<std::uint32_t>>(0);  // outlives this for its objects
   Pd* within_ = nullptr;                                           // of a parent domain
   Td* thread_ = nullptr;
@@ -90,6 +95,7 @@ class Mr final : public ibv_mr, public Owned {
     std::size_t length{};
     std::uint64_t io_address{};
     unsigned access{};
+    std::uintptr_t caller{};  // where the program calls
   };
   // FAILS WITH EFAULT, EINVAL, ENOMEM, EOPNOTSUPP
   static Outcome<Mr*> create(Pd& domain, const Request& request);
@@ -99,6 +105,11 @@ class Mr final : public ibv_mr, public Owned {
   // FAILS WITH ENOMEM
   static Outcome<Mr*> create_null(Pd& domain);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
+
+  // Another handle on a region of the context's family, without its address.
+  // FAILS WITH ENOENT; EINVAL for a region of another domain
+  static Outcome<Mr*> import(Pd& domain, std::uint32_t handle);
+  static void unimport(Mr& imported);
 
   void abandon(driver::Engine& engine, Time now) override;
 
@@ -116,6 +127,8 @@ class Mr final : public ibv_mr, public Owned {
     pd = &domain;
   }
   void take(const driver::Region& region);
+
+  bool is_import_ = false;
 
   PdUse domain_;
 };

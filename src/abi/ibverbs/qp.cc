@@ -183,6 +183,7 @@ Outcome<void> Qp::destroy() {
 }
 
 void Qp::abandon(driver::Engine& engine, Time now) {
+  engine.detach_all(*pair_);
   [[maybe_unused]] const auto gone = engine.close_qp(*pair_, this, now);
 }
 
@@ -322,6 +323,17 @@ VERB("IBVERBS_1.1", int, ibv_destroy_qp, (ibv_qp * verbs)) {
     if (gone) delete &qp;
     return gone;
   });
+}
+
+// Enhancements that both ends of a connection agree on: this device has none to offer, and answers
+// as devices without them do.
+VERB("IBVERBS_1.10", int, ibv_query_ece, (ibv_qp*, ibv_ece* ece)) {
+  *ece = {};
+  return answer_errno([]() -> Outcome<void> { return Errno{EOPNOTSUPP}; });
+}
+
+VERB("IBVERBS_1.10", int, ibv_set_ece, (ibv_qp*, ibv_ece*)) {
+  return answer_errno([]() -> Outcome<void> { return Errno{EOPNOTSUPP}; });
 }
 
 // Nothing is promised about the order in which bytes of a message appear.

@@ -56,6 +56,9 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
   attr.max_cq = nic::kMaxCqs;
   attr.max_cqe = nic::kMaxCqes;
   attr.max_mr = nic::kMaxKeys;
+  attr.max_mcast_grp = nic::kMaxMulticastGroups;
+  attr.max_mcast_qp_attach = nic::kMaxMulticastMembers;
+  attr.max_total_mcast_qp_attach = nic::kMaxMulticastGroups * nic::kMaxMulticastMembers;
   attr.max_srq = nic::kMaxSrqs;
   attr.max_srq_wr = nic::kMaxQueueEntries;
   attr.max_srq_sge = nic::kMaxSges;

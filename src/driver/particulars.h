@@ -1,0 +1,21 @@
+// Particulars: what a person wants to know of the objects that a refusal is about.
+//
+// A reason's row says which rule was broken; this says by what: whose region it is, how long, with
+// which rights and registered where; which peer was silent; which attributes are missing.
+//
+// Threads  called with the device owned
+#pragma once
+#include <string>
+
+#include "driver/queue_pair.h"
+#include "trace/reason.h"
+
+namespace softhca::driver {
+
+struct EngineState;
+
+// Sentences, or nothing. `qp` is the queue pair concerned; may be null.
+std::string particulars_of(const EngineState& state, const trace::Reason& reason,
+                           const QueuePair* qp);
+
+}  // namespace softhca::driver
