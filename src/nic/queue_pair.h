@@ -190,7 +190,7 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason check_atomic(std::uint64_t bytes) const;
   void post(const transport::SendWork& work, const Fetched& request);
   void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
-  // queue_pair_tags.cc
+  // queue_pair_shared.cc
   std::optional<transport::ReceiveSlot> take_tagged(SharedReceiveQueue& from);
   bool start_rendezvous(const TagList::Entry& entry, const TagHeader& tag,
                         const RendezvousHeader& message);
