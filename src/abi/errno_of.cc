@@ -68,6 +68,7 @@ constexpr Row kErrnos[] = {
     {AdviceOutOfBounds, EFAULT},
     {ImportFromElsewhere, EOPNOTSUPP},
     {ImportUnknown, ENOENT},
+    {NotDmaBuf, EINVAL},
     // Shared receive queues and XRC: what the kernel answers for domains of files.
     {SharedQueueOtherDomain, EINVAL},
     {ReceivesAreShared, EINVAL},

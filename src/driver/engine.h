@@ -54,6 +54,14 @@ class Engine {
   // FAILS WITH RegionHasWindows
   Result<void, trace::Reason> deregister_memory(wire::Key key, Time now);
 
+  // Registers memory that is mapped for as long as the region lives, whatever the program does, and
+  // that needs no pins: a dma-buf. REQUIRES: a live process.
+  // FAILS WITH BadAccessFlags, BadLength, PageOffsetDiffers, KeysExhausted, AddressesExhausted
+  Result<Region, trace::Reason> register_mapped(std::uint32_t pd, Bytes memory, WireAddr io_address,
+                                                AccessFlags access, Time now);
+  // A first cause that the engine was not asked about, for whoever listens.
+  void tell(std::string_view what, const trace::Reason& reason) const;
+
   // Maps pages of on-demand regions before they are asked for. Without `wait` pages that cannot be
   // had are no failure. FAILS WITH AdviceOnOtherRegion, AdviceOutOfBounds; waiting, also what
   // register_memory says about pages

@@ -23,6 +23,19 @@ bool holds(std::uint64_t dm_bytes, std::uint64_t offset, std::uint64_t bytes) {
 
 }  // namespace
 
+Result<Region, Reason> Engine::register_mapped(std::uint32_t pd, Bytes memory, WireAddr io_address,
+                                               AccessFlags access, Time now) {
+  EngineState& s = *state_;
+  auto region = s.registrations.add_mapped(pd, memory, io_address, access, now);
+  if (!region) {
+    s.parts.tracer.emit(region.error(), now);
+    s.tell("memory registration", region.error());
+  }
+  return region;
+}
+
+void Engine::tell(std::string_view what, const Reason& reason) const { state_->tell(what, reason); }
+
 Result<void, Reason> Engine::advise(std::uint32_t pd, Prefetch how, std::span<const Sge> about,
                                     bool wait, Time now) {
   const Registrations& registrations = state_->registrations;

@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint32_t kOptionalBits = 0x3ff0'0000;  // IBV_ACCESS_OPTIONAL_RANGE
 // Local write; remote write, read, atomic; windows may be bound; zero based, on demand, huge pages.
 constexpr std::uint32_t kKnownBits = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128;
+constexpr std::uint32_t kMappedBits = 1 | 2 | 4 | 8;
 constexpr std::uint32_t kDeviceBits = 1 | 2 | 4 | 8 | 16 | 32;  // of memory on the device
 // What decides how a region is held: local write, zero based, on demand, huge pages.
 constexpr std::uint32_t kHoldingBits = 1 | 32 | 64 | 128;
@@ -99,6 +100,7 @@ Reason Registrations::pin_all(const std::vector<pcie::Span>& frames, Held& held,
 
 void Registrations::undo(Held& held, Time now) {
   parts_.dma.unmap(held.mapping, now);
+  if (held.mapped.length != 0) parts_.ram.disown(held.mapped);
   if (held.on_demand) on_demand_.remove(*held.on_demand, now);
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
 }
@@ -194,6 +196,32 @@ Result<Region, Reason> Registrations::add(const Request& request, Time now) {
   return region;
 }
 
+Result<Region, Reason> Registrations::add_mapped(std::uint32_t pd, Bytes memory,
+                                                 WireAddr io_address, AccessFlags access,
+                                                 Time now) {
+  const Request request{
+      .pd = pd,
+      .buffer = {{reinterpret_cast<std::uintptr_t>(memory.data())}, memory.size()},
+      .io_address = io_address,
+      .access = access};
+  if (const Reason bad = check_rights(access, kMappedBits)) return bad;
+  if (const Reason bad = check_request(request)) return bad;
+  const Range<VirtSpace> pages = whole_pages(request.buffer);
+  const std::vector<pcie::Span> frames = parts_.space.frames(pages);
+  auto mapping = parts_.dma.map(frames, rights_for(access), page_order(), now);
+  if (!mapping) return mapping.error();
+  Held held{.request = request, .pins = {}, .mapping = std::move(*mapping)};
+  held.mapped = {frames.front().start, pages.length};
+  parts_.ram.own_also(held.mapped);
+  const nic::KeyTable::Entry entry = entry_of(held);
+  const auto key = keys_.insert(entry);
+  if (!key) {
+    undo(held, now);
+    return key.error();
+  }
+  return add_key(*key, std::move(held), entry.bytes, now);
+}
+
 Result<Region, Reason> Registrations::add_on_device(std::uint32_t pd,
                                                     const Engine::DeviceRange& range,
                                                     std::uint64_t at, AccessFlags access,
@@ -255,7 +283,8 @@ bool Registrations::uses_dm(std::uint32_t handle) const {
 Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionChange& wanted,
                                            Time now) {
   const auto found = regions_.find(key.value);
-  if (found == regions_.end() || found->second.is_nothing || found->second.dm != 0)
+  if (found == regions_.end() || found->second.is_nothing || found->second.dm != 0 ||
+      found->second.mapped.length != 0)
     return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
   if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   Held& held = found->second;

@@ -49,6 +49,9 @@ class Registrations {
   // REQUIRES: check_advice() gave None.
   trace::Reason prefetch(Prefetch how, const Sge& about, Time now);
   // FAILS WITH KeyUnknown
+  // What Engine::register_mapped says.
+  Result<Region, trace::Reason> add_mapped(std::uint32_t pd, Bytes memory, WireAddr io_address,
+                                           AccessFlags access, Time now);
   // The key stays; what fails changes nothing. FAILS WITH what Engine::change_memory says.
   Result<void, trace::Reason> change(wire::Key key, const Engine::RegionChange& wanted, Time now);
   // FAILS WITH KeysExhausted
@@ -73,8 +76,9 @@ class Registrations {
   struct Held {
     Request request;
     std::vector<host::PinId> pins;
-    host::DmaMapping mapping;  // without its pages, which are in the key table
-    std::uint32_t dm = 0;      // handle of the device memory that it is; 0: memory of a program
+    host::DmaMapping mapping;      // without its pages, which are in the key table
+    std::uint32_t dm = 0;          // handle of the device memory that it is; 0: memory of a program
+    Range<PhysSpace> mapped = {};  // memory that is always there and copied to plainly; empty: none
     std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for
     bool is_nothing = false;
   };

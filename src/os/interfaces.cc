@@ -6,6 +6,8 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,87 +17,27 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/cursor.h"
+#include "os/netlink.h"
 #include "os/owned_fd.h"
 
 namespace softhca::os {
 
 namespace {
 
-constexpr std::size_t kReplyBytes = std::size_t{64} << 10;
-
-// Netlink messages and attributes are records of this machine's byte order, padded to 4 bytes.
-template <class T>
-T take(Cursor& cursor) {
-  T record{};
-  const ConstBytes bytes = cursor.take(sizeof(T));
-  if (!bytes.empty()) std::memcpy(&record, bytes.data(), sizeof(T));
-  return record;
-}
-
-template <class T>
-T value_of(ConstBytes bytes) {
-  T value{};
-  if (bytes.size() >= sizeof(T)) std::memcpy(&value, bytes.data(), sizeof(T));
-  return value;
-}
+using netlink::Attributes;
+using netlink::attributes;
+using netlink::dump;
+using netlink::take;
+using netlink::value_of;
 
 std::string text_of(ConstBytes bytes) {
   const auto* const start = reinterpret_cast<const char*>(bytes.data());
   return std::string(start, strnlen(start, bytes.size()));
-}
-
-using Attributes = std::map<std::uint16_t, ConstBytes>;
-
-Attributes attributes(Cursor cursor) {
-  Attributes found;
-  while (cursor.left() >= sizeof(rtattr)) {
-    const auto head = take<rtattr>(cursor);
-    if (head.rta_len < sizeof(rtattr)) break;
-    const std::size_t length = head.rta_len - sizeof(rtattr);
-    const ConstBytes value = cursor.take(length);
-    if (cursor.failed()) break;
-    found.emplace(static_cast<std::uint16_t>(head.rta_type & NLA_TYPE_MASK), value);
-    cursor.take(std::min<std::size_t>((4 - length % 4) % 4, cursor.left()));
-  }
-  return found;
-}
-
-// Runs one dump; `on_message` gets the type and the body of every message of it.
-template <class Body>
-Result<void, SystemError> dump(int fd, std::uint16_t type, Body&& on_message) {
-  struct {
-    nlmsghdr head;
-    rtgenmsg body;
-  } request{};
-  request.head.nlmsg_len = NLMSG_LENGTH(sizeof request.body);
-  request.head.nlmsg_type = type;
-  request.head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-  request.head.nlmsg_seq = type;
-  request.body.rtgen_family = AF_UNSPEC;
-  if (::send(fd, &request, request.head.nlmsg_len, 0) < 0) return last_error("send(netlink)");
-
-  std::vector<std::byte> reply(kReplyBytes);
-  for (;;) {
-    const ssize_t n = ::recv(fd, reply.data(), reply.size(), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return last_error("recv(netlink)");
-    Cursor cursor(ConstBytes(reply).first(static_cast<std::size_t>(n)));
-    while (cursor.left() >= sizeof(nlmsghdr)) {
-      const auto head = take<nlmsghdr>(cursor);
-      if (head.nlmsg_type == NLMSG_DONE) return {};
-      if (head.nlmsg_len < sizeof head) return SystemError{EPROTO, "recv(netlink)"};
-      const std::size_t length = head.nlmsg_len - sizeof head;
-      Cursor body(cursor.take(length));
-      if (cursor.failed()) return SystemError{EPROTO, "recv(netlink)"};
-      if (head.nlmsg_type == NLMSG_ERROR)
-        return SystemError{-take<nlmsgerr>(body).error, "netlink"};
-      if (head.nlmsg_seq == type) on_message(head.nlmsg_type, body);
-      cursor.take(std::min<std::size_t>((4 - length % 4) % 4, cursor.left()));
-    }
-  }
 }
 
 Interface parse_link(Cursor body) {
@@ -229,6 +171,131 @@ Result<std::vector<Interface>, SystemError> interfaces() {
     return a.index < b.index;
   });
   return all;
+}
+
+// Neighbours.
+namespace {
+
+constexpr int kAttempts = 50;
+constexpr int kAttemptMs = 20;
+constexpr std::uint16_t kDiscardPort = 9;
+
+struct NextHop {
+  bool is_here{};
+  IpAddress address;
+};
+
+std::span<const std::uint8_t> family_bytes(const IpAddress& address) {
+  return std::span(address.bytes).subspan(address.is_ipv4() ? 12 : 0);
+}
+
+IpAddress address_of(ConstBytes bytes) {
+  if (bytes.size() == 4)
+    return IpAddress::of_ipv4(netlink::value_of<std::array<std::uint8_t, 4>>(bytes));
+  return {netlink::value_of<std::array<std::uint8_t, 16>>(bytes)};
+}
+
+bool is_multicast(const IpAddress& address) {
+  return address.is_ipv4() ? (address.bytes[12] & 0xf0) == 0xe0 : address.bytes[0] == 0xff;
+}
+
+// RFC 1112, 6.4; RFC 2464, 7.
+MacAddress mac_of_group(const IpAddress& address) {
+  const auto& b = address.bytes;
+  if (address.is_ipv4())
+    return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(b[13] & 0x7f), b[14], b[15]};
+  return {0x33, 0x33, b[12], b[13], b[14], b[15]};
+}
+
+Result<NextHop, SystemError> next_hop(int fd, const IpAddress& address, std::uint32_t interface) {
+  struct {
+    nlmsghdr head;
+    rtmsg body;
+    std::byte attributes[64];
+  } request{};
+  const auto to = family_bytes(address);
+  std::size_t used = 0;
+  const auto add = [&](std::uint16_t type, const void* value, std::size_t bytes) {
+    const rtattr head{static_cast<std::uint16_t>(sizeof(rtattr) + bytes), type};
+    std::memcpy(request.attributes + used, &head, sizeof head);
+    std::memcpy(request.attributes + used + sizeof head, value, bytes);
+    used += sizeof head + bytes;
+  };
+  add(RTA_DST, to.data(), to.size());
+  add(RTA_OIF, &interface, sizeof interface);
+  request.head.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(sizeof request.body) + used);
+  request.head.nlmsg_type = RTM_GETROUTE;
+  request.head.nlmsg_flags = NLM_F_REQUEST;
+  request.head.nlmsg_seq = RTM_GETROUTE;
+  request.body.rtm_family = address.is_ipv4() ? AF_INET : AF_INET6;
+  request.body.rtm_dst_len = static_cast<std::uint8_t>(to.size() * 8);
+  NextHop hop{.is_here = false, .address = address};
+  const auto asked = netlink::ask(fd, request.head, [&](std::uint16_t, Cursor body) {
+    const auto head = netlink::take<rtmsg>(body);
+    const netlink::Attributes found = netlink::attributes(body);
+    hop.is_here = head.rtm_type == RTN_LOCAL;
+    if (const auto gateway = found.find(RTA_GATEWAY); gateway != found.end())
+      hop.address = address_of(gateway->second);
+  });
+  if (!asked) return asked.error();
+  return hop;
+}
+
+Result<std::optional<MacAddress>, SystemError> known_neighbour(int fd, const IpAddress& address,
+                                                               std::uint32_t interface) {
+  constexpr unsigned kUsable =
+      NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+  std::optional<MacAddress> known;
+  const auto asked = netlink::dump(fd, RTM_GETNEIGH, [&](std::uint16_t, Cursor body) {
+    const auto head = netlink::take<ndmsg>(body);
+    const netlink::Attributes found = netlink::attributes(body);
+    const auto of = found.find(NDA_DST);
+    const auto mac = found.find(NDA_LLADDR);
+    if (static_cast<std::uint32_t>(head.ndm_ifindex) != interface ||
+        (head.ndm_state & kUsable) == 0 || of == found.end() || mac == found.end() ||
+        mac->second.size() != sizeof(MacAddress) || address_of(of->second) != address)
+      return;
+    known = netlink::value_of<MacAddress>(mac->second);
+  });
+  if (!asked) return asked.error();
+  return known;
+}
+
+// A datagram of nothing, so that the kernel looks for whoever has the address.
+void make_kernel_ask(const IpAddress& address, std::uint32_t interface) {
+  const OwnedFd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return;
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_port = htons(kDiscardPort);
+  std::memcpy(&to.sin6_addr, address.bytes.data(), address.bytes.size());
+  if (address.is_link_local()) to.sin6_scope_id = interface;
+  [[maybe_unused]] const ssize_t sent =
+      ::sendto(fd.get(), "", 0, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+}
+
+}  // namespace
+
+Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
+                                                  std::uint32_t interface_index) {
+  if (is_multicast(address)) return mac_of_group(address);
+  const OwnedFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+  if (!fd) return last_error("socket(netlink)");
+  const auto hop = next_hop(fd.get(), address, interface_index);
+  if (!hop) return hop.error();
+  const auto all = interfaces();
+  if (!all) return all.error();
+  const auto own = std::ranges::find(*all, interface_index, &Interface::index);
+  if (own == all->end()) return SystemError{ENODEV, "interface"};
+  if (hop->is_here || own->loopback) return own->mac;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto known = known_neighbour(fd.get(), hop->address, interface_index);
+    if (!known) return known.error();
+    if (*known) return **known;
+    if (attempt == 0) make_kernel_ask(hop->address, interface_index);
+    ::poll(nullptr, 0, kAttemptMs);
+  }
+  return SystemError{EHOSTUNREACH, "neighbour"};
 }
 
 }  // namespace softhca::os

@@ -1,4 +1,5 @@
-// Interfaces: the network interfaces of this network namespace and their addresses.
+// Interfaces: the network interfaces of this network namespace and their addresses, and to which
+// Ethernet addresses packets go from there.
 //
 // Asked over rtnetlink, so that the answer is about the namespace of the caller; sysfs may be
 // mounted from another one.
@@ -41,5 +42,14 @@ struct Interface {
 
 // The interface of the default route first (the lowest metric wins), then by index.
 Result<std::vector<Interface>, SystemError> interfaces();
+
+using MacAddress = std::array<std::uint8_t, 6>;
+
+// Of the next hop on the way to `address` by this interface; the interface's own address, zeros for
+// loopback, where that is this host; that of the group for multicast. What the kernel does not know
+// yet it is made to ask for, and waited for a second at most.
+// FAILS WITH ENETUNREACH and the like: there is no way; EHOSTUNREACH: nobody answers
+Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
+                                                  std::uint32_t interface_index);
 
 }  // namespace softhca::os

@@ -82,5 +82,36 @@ TEST(Random, GivesDifferentSeeds) {
   EXPECT_EQ(seeds.size(), 100u);
 }
 
+TEST(Neighbours, KnowThisHostByItsOwnAddresses) {
+  const auto all = interfaces();
+  ASSERT_TRUE(all);
+  bool asked = false;
+  for (const Interface& one : *all) {
+    if (!one.up || one.addresses.empty()) continue;
+    const auto mac = mac_on_the_way_to(one.addresses.front().address, one.index);
+    ASSERT_TRUE(mac) << one.name << ": " << error_text(mac.error());
+    EXPECT_EQ(*mac, one.mac) << one.name;
+    asked = true;
+  }
+  if (!asked) GTEST_SKIP() << "no interface has an address";
+}
+
+TEST(Neighbours, MapGroupsToTheirEthernetAddresses) {  // RFC 1112, RFC 2464
+  const auto four = mac_on_the_way_to(IpAddress::of_ipv4({224, 129, 2, 3}), 1);
+  ASSERT_TRUE(four);
+  EXPECT_EQ(*four, (MacAddress{0x01, 0x00, 0x5e, 0x01, 0x02, 0x03}));
+  IpAddress group;
+  group.bytes[0] = 0xff;
+  group.bytes[12] = 0xaa;
+  group.bytes[15] = 0xbb;
+  const auto six = mac_on_the_way_to(group, 1);
+  ASSERT_TRUE(six);
+  EXPECT_EQ(*six, (MacAddress{0x33, 0x33, 0xaa, 0x00, 0x00, 0xbb}));
+}
+
+TEST(Neighbours, SayWhereNoWayLeads) {
+  EXPECT_FALSE(mac_on_the_way_to(IpAddress::of_ipv4({192, 0, 2, 77}), 0x7fff'fff0));
+}
+
 }  // namespace
 }  // namespace softhca::os

@@ -137,6 +137,7 @@ enum class ReasonId : std::uint16_t {
   AdviceOutOfBounds = 167,
   ImportFromElsewhere = 168,
   ImportUnknown = 169,
+  NotDmaBuf = 170,
 };
 
 // The key table said no, and not what lies behind it.

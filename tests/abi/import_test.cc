@@ -114,6 +114,8 @@ TEST_F(Import, RefusesDescriptorsThatAreNoOpenDeviceOfThisProcess) {
   errno = 0;
   EXPECT_EQ(ibv_import_device(-1), nullptr);
   EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(ibv_import_device(b.context->cmd_fd), nullptr) << "not a duplicate";
+  EXPECT_EQ(errno, EINVAL);
   const int other = ::memfd_create("somebody's", MFD_CLOEXEC);
   ASSERT_GE(other, 0);
   EXPECT_EQ(ibv_import_device(other), nullptr);

@@ -1,4 +1,7 @@
 // Protection domains, memory regions and address handles.
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -148,6 +151,67 @@ TEST_F(Memory, HasRegionsOfNothing) {
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
+// A buffer that the kernel exports of ordinary memory; -1 where it offers none.
+int make_dma_buf(std::size_t bytes) {
+  const int device = ::open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
+  if (device < 0) return -1;
+  const int memory = ::memfd_create("behind-a-dma-buf", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+  EXPECT_EQ(::ftruncate(memory, static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(::fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  udmabuf_create wanted{};
+  wanted.memfd = static_cast<std::uint32_t>(memory);
+  wanted.size = bytes;
+  const int made = ::ioctl(device, UDMABUF_CREATE, &wanted);
+  ::close(memory);
+  ::close(device);
+  return made;
+}
+
+TEST_F(Memory, RegistersADmaBuf) {
+  constexpr std::size_t kBytes = 64 * 1024;
+  const int buffer = make_dma_buf(kBytes);
+  if (buffer < 0) GTEST_SKIP() << "no /dev/udmabuf here";
+  Endpoint a, b;
+  connect(a, b);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dmabuf_mr(b.pd, kBytes, 4096, 0, buffer, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EINVAL) << "behind its end";
+  ibv_mr* mr = ibv_reg_dmabuf_mr(b.pd, 4096, 8192, 0x10000, buffer, kAllAccess);
+  ASSERT_NE(mr, nullptr);
+  std::memcpy(a.buffer.data(), "into another device", 19);
+  ibv_sge sge = a.sge(0, 19);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = 0x10000 + 5000;
+  wr.wr.rdma.rkey = mr->rkey;
+  ibv_send_wr* bad = nullptr;
+  ASSERT_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
+  const auto done = a.wait();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, IBV_WC_SUCCESS);
+  void* seen = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, buffer, 0);
+  ASSERT_NE(seen, MAP_FAILED);
+  EXPECT_EQ(std::memcmp(static_cast<char*>(seen) + 4096 + 5000, "into another device", 19), 0);
+  ::munmap(seen, kBytes);
+  EXPECT_EQ(ibv_dereg_mr(mr), 0);
+  ::close(buffer);
+}
+
+TEST_F(Memory, RefusesADmaBufThatIsNone) {
+  const int memory = ::memfd_create("no-dma-buf", MFD_CLOEXEC);
+  ASSERT_GE(memory, 0);
+  ASSERT_EQ(::ftruncate(memory, 4096), 0);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, memory, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(::close(memory), 0) << "it still belongs to the program";
+  EXPECT_EQ(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, kAllAccess), nullptr);
+  EXPECT_EQ(errno, EBADF);
+}
+
 class AddressVector : public Memory {
  protected:
   void SetUp() override {
@@ -168,6 +232,16 @@ class AddressVector : public Memory {
 };
 
 TEST_F(AddressVector, LeadsToTheOwnGid) { EXPECT_EQ(errno_of_creation(good), 0); }
+
+TEST_F(AddressVector, LeadsToAnEthernetAddress) {
+  std::uint8_t mac[6] = {1, 2, 3, 4, 5, 6};
+  std::uint16_t vlan = 0;
+  ASSERT_EQ(ibv_resolve_eth_l2_from_gid(context, &good, mac, &vlan), 0);
+  for (const std::uint8_t byte : mac) EXPECT_EQ(byte, 0) << "the loopback interface has none";
+  EXPECT_EQ(vlan, 0xffff);
+  good.grh.dgid = {};
+  EXPECT_EQ(ibv_resolve_eth_l2_from_gid(context, &good, mac, &vlan), EINVAL);
+}
 
 TEST_F(AddressVector, NeedsAGlobalRoute) {
   good.is_global = 0;

@@ -1,11 +1,13 @@
 // Address handles: made of an address, or of what came in front of a datagram.
 #include "abi/ibverbs/ah.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "abi/entry.h"
 #include "abi/qp_attributes.h"
 #include "driver/network_header.h"
+#include "os/interfaces.h"
 
 namespace softhca::abi {
 
@@ -80,6 +82,25 @@ VERB("IBVERBS_1.1", ibv_ah*, ibv_create_ah_from_wc,
     const auto ah = Ah::create(Pd::of(pd), *back);
     if (!ah) return ah.error();
     return *ah;
+  });
+}
+
+// A VLAN's tag is the kernel's business, which has an interface for each.
+VERB("IBVERBS_1.1", int, ibv_resolve_eth_l2_from_gid,
+     (ibv_context * context, ibv_ah_attr* attributes, std::uint8_t mac[6], std::uint16_t* vid)) {
+  return answer_errno([&]() -> Outcome<void> {
+    constexpr std::uint16_t kNoVlan = 0xffff;
+    if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
+    const transport::AddressVector address = address_of(*attributes);
+    const trace::Reason bad = Context::of(context).device().look(
+        [&](const driver::Engine& engine) { return engine.check_address(address); });
+    if (bad) return errno_of(bad.id);
+    const auto found = os::mac_on_the_way_to(
+        {address.destination.bytes}, Device::of(context->device).description().interface_index);
+    if (!found) return Errno{found.error().number};
+    std::ranges::copy(*found, mac);
+    if (vid != nullptr) *vid = kNoVlan;
+    return {};
   });
 }
 

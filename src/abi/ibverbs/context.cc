@@ -72,6 +72,11 @@ Outcome<Context*> Context::import(int cmd_fd) {
     });
     if (same == open_contexts().end()) return refuse_import(trace::ReasonId::ImportFromElsewhere);
     if ((*same)->is_left_behind()) return (*same)->left_behind();
+    // The new context would close what is another's.
+    if (std::ranges::any_of(open_contexts(), [&](const Context* one) {
+          return one->known.context.cmd_fd == cmd_fd;
+        }))
+      return Errno{EINVAL};
     device = (*same)->known.context.device;
     live = (*same)->device_;
     family = (*same)->family_;

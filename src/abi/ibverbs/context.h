@@ -54,7 +54,8 @@ class Context final : public ContextLayout, private driver::EventSink {
   static Outcome<Context*> open(Device& device);
   // One more handle on what an open context of this process has open, by its command descriptor or
   // a duplicate, which belongs to the new context from then on.
-  // FAILS WITH EBADF, EMFILE, ENOMEM; EOPNOTSUPP for a descriptor that is no open device's here
+  // FAILS WITH EBADF, EMFILE, ENOMEM; EINVAL for an open context's own; EOPNOTSUPP for a descriptor
+  // that is no open device's here
   static Outcome<Context*> import(int cmd_fd);
   ~Context() override;
 

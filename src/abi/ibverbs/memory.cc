@@ -45,6 +45,34 @@ Outcome<Mr*> Mr::create_on_device(Pd& domain, const driver::Engine::DeviceRange&
   return mr.release();
 }
 
+Outcome<Mr*> Mr::create_on_dma_buf(Pd& domain, const DmaBufRange& range, std::uint64_t io_address,
+                                   unsigned access) {
+  Context& owner = domain.owner();
+  if (owner.is_left_behind()) return owner.left_behind();
+  std::unique_ptr<Mr> mr(new Mr(domain));
+  auto buffer =
+      os::DmaBuf::map(range.fd, range.offset, range.bytes, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+  if (!buffer) {
+    const int number = buffer.error().number;
+    if (number != ENOTTY && number != EINVAL) return Errno{number};
+    const trace::Reason reason{.id = trace::ReasonId::NotDmaBuf,
+                               .object = static_cast<std::uint32_t>(range.fd),
+                               .length = range.bytes};
+    owner.device().look(
+        [&](const driver::Engine& engine) { engine.tell("registration of a dma-buf", reason); });
+    return errno_of(reason.id);
+  }
+  mr->dma_buf_.emplace(std::move(*buffer));
+  const auto region = owner.command([&](driver::Engine& engine, Time now) {
+    return engine.register_mapped(domain.number(), mr->dma_buf_->bytes(), WireAddr{io_address},
+                                  driver::AccessFlags::of_bits(access), now);
+  });
+  if (!region) return region.error();
+  mr->addr = reinterpret_cast<void*>(range.offset);
+  mr->take(*region);
+  return mr.release();
+}
+
 void Mr::take(const driver::Region& region) {
   length = region.length;
   handle = region.key.index();
@@ -120,6 +148,17 @@ VERB("IBVERBS_1.7", ibv_mr*, ibv_reg_mr_iova,
 VERB("IBVERBS_1.8", ibv_mr*, ibv_reg_mr_iova2,
      (ibv_pd * pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access)) {
   return register_memory(pd, {addr, length, iova, access, caller_of_this()});
+}
+
+VERB("IBVERBS_1.12", ibv_mr*, ibv_reg_dmabuf_mr,
+     (ibv_pd * pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+      int access)) {
+  return answer_pointer([&]() -> Outcome<ibv_mr*> {
+    const auto mr = Mr::create_on_dma_buf(Pd::of(pd), {fd, offset, length}, iova,
+                                          static_cast<unsigned>(access));
+    if (!mr) return mr.error();
+    return *mr;
+  });
 }
 
 VERB("IBVERBS_1.1", int, ibv_dereg_mr, (ibv_mr * verbs)) {

@@ -4,8 +4,10 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "abi/ibverbs/context.h"
+#include "os/dma_buf.h"
 
 namespace softhca::abi {
 
@@ -106,6 +108,14 @@ class Mr final : public ibv_mr, public Owned {
   static Outcome<Mr*> create_null(Pd& domain);
   static Mr& of(ibv_mr* verbs) { return static_cast<Mr&>(*verbs); }
 
+  // Of a dma-buf. FAILS WITH EBADF, EINVAL, ENOMEM
+  struct DmaBufRange {
+    int fd{};
+    std::uint64_t offset{};
+    std::size_t bytes{};
+  };
+  static Outcome<Mr*> create_on_dma_buf(Pd& domain, const DmaBufRange& range,
+                                        std::uint64_t io_address, unsigned access);
   // Another handle on a region of the context's family, without its address.
   // FAILS WITH ENOENT; EINVAL for a region of another domain
   static Outcome<Mr*> import(Pd& domain, std::uint32_t handle);
@@ -131,6 +141,7 @@ class Mr final : public ibv_mr, public Owned {
   bool is_import_ = false;
 
   PdUse domain_;
+  std::optional<os::DmaBuf> dma_buf_;
 };
 
 // Operations that programs reach through the context.
