@@ -35,6 +35,9 @@ struct Shelf final : MemoryPort {
     return {};
   }
   trace::Reason execute_local(std::uint32_t work) override { return port.execute_local(work); }
+  trace::Reason check_shared_queue(std::uint32_t srqn) override {
+    return port.check_shared_queue(srqn);
+  }
   std::optional<ReceiveSlot> take_receive() override { return port.take_receive(); }
 
   // Every message of these files counts from 0x21 to 0x7a, over and over.
