@@ -86,8 +86,7 @@ Grammar::Grammar() {
 
   explain = add_reader("explain", "Why something was refused, and what to change");
   explain->add_option("WHAT", explain_values.what,
-                      "The number (vendor_err in a program's log), its name, list (all of them), "
-                      "or page (the same as a document)");
+                      "A number (vendor_err), a name, list, or page (a document)");
   explain->add_option("--pid", explain_values.pid, "What a running program was refused")
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
   add_journey();

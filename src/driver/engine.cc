@@ -125,6 +125,10 @@ Reason EngineState::refused(std::string_view call, const Reason& reason, const Q
   return reason;
 }
 
+void Engine::tell_refused(std::string_view call, const Reason& reason) {
+  state_->refused(call, reason);
+}
+
 Result<std::uint32_t, Reason> Engine::alloc_pd() {
   const auto pd = state_->pds.take();
   if (!pd) return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxPds};

@@ -265,6 +265,8 @@ class Engine {
 
   // Every reason that is a first cause goes here too (live: one line on stderr).
   // `particulars` are sentences about the objects concerned, or nothing.
+  // Tells of a call that was refused before it came here, once for each reason.
+  void tell_refused(std::string_view call, const trace::Reason& reason);
   using ReasonListener = std::function<void(std::string_view what, const trace::Reason&,
                                             std::string_view particulars)>;
   void set_reason_listener(ReasonListener listener);

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "os/append_file.h"
-#include "os/code_place.h"
 #include "os/environment.h"
 #include "os/kernel_features.h"
 #include "os/random.h"

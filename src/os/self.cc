@@ -1,5 +1,6 @@
 #include "os/self.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -7,7 +8,9 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <new>
+#include <string_view>
 
 #include "base/address.h"
 
@@ -73,6 +76,30 @@ std::uint64_t lineage() {
   if (number != 0) return number;
   const std::uint64_t next = g_ancestors.fetch_add(1) + 1;
   return known.compare_exchange_strong(number, next) ? next : number;
+}
+
+namespace {
+
+std::string hex(std::uint64_t number) {
+  std::array<char, 16> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number, 16).ptr;
+  return "0x" + std::string(digits.data(), end);
+}
+
+}  // namespace
+
+std::string code_place(std::uint64_t address) {
+  Dl_info found{};
+  if (::dladdr(reinterpret_cast<const void*>(address), &found) == 0 || found.dli_fname == nullptr)
+    return hex(address);
+  std::string_view file = found.dli_fname;
+  if (const auto slash = file.rfind('/'); slash != std::string_view::npos)
+    file.remove_prefix(slash + 1);
+  const auto offset_from = [&](const void* start) {
+    return "+" + hex(address - reinterpret_cast<std::uintptr_t>(start));
+  };
+  if (found.dli_sname == nullptr) return std::string(file) + offset_from(found.dli_fbase);
+  return std::string(file) + "(" + found.dli_sname + offset_from(found.dli_saddr) + ")";
 }
 
 }  // namespace softhca::os

@@ -1,4 +1,4 @@
-// This process: its name, its number, and what it is to those that it came from.
+// This process: its name, its number, what it is to those that it came from, and its code.
 //
 // Threads  any
 #pragma once
@@ -17,5 +17,9 @@ std::uint32_t own_pid();
 // made under another number is of an ancestor: this process has a copy of its memory, but no share
 // in its device. Holds however the process came about; no code has to run in the child.
 std::uint64_t lineage();
+
+// An address in this process's code as people know it: "ib_write_bw(main+0x1f0)" where the program
+// exports the function's name, else "ib_write_bw+0x41f0"; "0x..." for what lies in no file.
+std::string code_place(std::uint64_t address);
 
 }  // namespace softhca::os

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <functional>
+#include <ostream>
 #include <string>
 
 #include "endpoint.h"
@@ -65,6 +67,8 @@ struct Mistake {
   void (*make)(Two& two);
   std::vector<const char*> told;
 };
+
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 
 const Mistake kMistakes[] = {
     {"TheRegionWasDeregistered",
@@ -267,15 +271,18 @@ const Mistake kMistakes[] = {
        ibv_qp_init_attr wanted{};
        wanted.send_cq = wanted.recv_cq = small;
        wanted.qp_type = IBV_QPT_RC;
-       wanted.cap = {4, 4, 1, 1, 0};
+       wanted.cap = {64, 4, 1, 1, 0};
        two.a.qp = ibv_create_qp(two.a.pd, &wanted);
        connect(two.a, two.b);
-       ibv_qp_attr attr{};
-       attr.qp_state = IBV_QPS_ERR;
-       for (int i = 0; i < 4; ++i) post_receive(two.a, 8);
-       ibv_modify_qp(two.a.qp, &attr, IBV_QP_STATE);
-       ibv_wc wc{};
-       ibv_poll_cq(small, 1, &wc);
+       ibv_sge piece = two.a.sge(0, 8);
+       for (int i = 0; i < 64; ++i) {  // and never polls
+         ibv_send_wr wr = write_of(&piece, two.b);
+         ibv_send_wr* bad = nullptr;
+         if (ibv_post_send(two.a.qp, &wr, &bad) != 0) break;
+       }
+       const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+       while (two.a.state() != IBV_QPS_ERR && std::chrono::steady_clock::now() < deadline) {
+       }
        ibv_destroy_qp(two.a.qp);
        two.a.qp = nullptr;
        ibv_destroy_cq(small);

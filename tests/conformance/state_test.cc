@@ -125,8 +125,8 @@ class Walker {
 
 class StateTable : public ::testing::TestWithParam<ibv_qp_type> {};
 
-// All pairs of states (CASES C25: an attribute where it does not belong), each with exactly what is required, with one thing missing, and with one
-// that does not belong there. What was refused changes nothing.
+// All pairs of states, each with exactly what is required, with one thing missing, and with one
+// that does not belong there (CASES C25). What was refused changes nothing.
 TEST_P(StateTable, IsThatOfTheManPage) {
   Walker walker(GetParam());
   ASSERT_TRUE(walker.begin());

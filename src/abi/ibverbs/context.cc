@@ -135,6 +135,13 @@ Context::~Context() {
   pthread_mutex_destroy(&known.context.mutex);
 }
 
+Outcome<void> Context::check_unused(std::uint32_t users, std::string_view call) {
+  if (users == 0 || is_left_behind()) return {};
+  const trace::Reason busy{.id = trace::ReasonId::ObjectBusy, .length = users};
+  device_->run([&](driver::Engine& engine, Time) { engine.tell_refused(call, busy); });
+  return errno_of(busy.id);
+}
+
 void Context::adopt(Owned& object) {
   const std::scoped_lock held(objects_lock());
   objects_.splice(objects_.begin(), object.node_);

@@ -6,6 +6,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,10 @@ class Context final : public ContextLayout, private driver::EventSink {
     if (is_left_behind()) return {};
     return outcome_of(device_->run(std::forward<Call>(call)));
   }
+
+  // EBUSY, with a line on stderr, while `users` depend on what `call` would destroy. In a forked
+  // child nobody does: a thread of the parent may have been in the middle of a count.
+  Outcome<void> check_unused(std::uint32_t users, std::string_view call);
 
   EventQueue& async_events() { return *async_events_; }
 

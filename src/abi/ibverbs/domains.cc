@@ -46,7 +46,9 @@ Pd::~Pd() {
 
 // A parent domain is no object of the device's.
 Outcome<void> Pd::destroy() {
-  if (users_->load() != 0) return Errno{EBUSY};
+  if (const auto unused = owner().check_unused(users_->load(), "destroying a protection domain");
+      !unused)
+    return unused;
   if (!is_parent()) {
     const auto gone =
         owner().take_off([&](driver::Engine& engine, Time) { return engine.dealloc_pd(number()); });
@@ -98,7 +100,10 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
 int dealloc_td(ibv_td* verbs) noexcept {
   return answer_errno([&]() -> Outcome<void> {
     Td& td = Td::of(verbs);
-    if (td.users.load() != 0) return Errno{EBUSY};
+    if (const auto unused =
+            Context::of(td.context).check_unused(td.users.load(), "destroying a thread domain");
+        !unused)
+      return unused;
     td.owner().release(td);
     delete &td;
     return {};

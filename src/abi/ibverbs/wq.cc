@@ -112,7 +112,8 @@ Outcome<void> Wq::modify(const ibv_wq_attr& attributes) {
 }
 
 Outcome<void> Wq::destroy() {
-  if (tables.load() != 0) return Errno{EBUSY};
+  if (const auto unused = owner().check_unused(tables.load(), "destroying a work queue"); !unused)
+    return unused;
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); });
   if (!gone) return gone;
@@ -171,7 +172,10 @@ Outcome<RwqIndTable*> RwqIndTable::create(Context& owner,
 }
 
 Outcome<void> RwqIndTable::destroy() {
-  if (queue_pairs.load() != 0) return Errno{EBUSY};
+  if (const auto unused =
+          owner().check_unused(queue_pairs.load(), "destroying a table of work queues");
+      !unused)
+    return unused;
   owner().release(*this);
   return {};
 }

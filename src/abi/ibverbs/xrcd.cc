@@ -44,7 +44,10 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attributes) noexce
 int close_xrcd(ibv_xrcd* verbs) noexcept {
   return answer_errno([&]() -> Outcome<void> {
     Xrcd& xrcd = Xrcd::of(verbs);
-    if (xrcd.dependants.load() != 0) return Errno{EBUSY};
+    if (const auto unused =
+            xrcd.owner().check_unused(xrcd.dependants.load(), "closing an XRC domain");
+        !unused)
+      return unused;
     const auto gone = xrcd.owner().take_off(
         [&](driver::Engine& engine, Time) { return engine.close_xrcd(xrcd.number()); });
     if (!gone) return gone;

@@ -1,4 +1,4 @@
-#include "os/code_place.h"
+#include "os/self.h"
 
 #include <gtest/gtest.h>
 
