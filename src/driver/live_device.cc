@@ -149,7 +149,7 @@ void LiveDevice::Inside::stop_if_broken() {
 }
 
 void LiveDevice::Inside::listen() {
-  if (!machine->is_listening()) return;
+  if (!machine->is_listening()) return machine->udp().close_left();
   const std::uint32_t version = machine->udp().fds_version();
   if (!thread.is_running()) {
     thread.start("softhca",
@@ -159,6 +159,7 @@ void LiveDevice::Inside::listen() {
     watched = version;
   } else if (version != watched) {
     thread.watch(machine->udp().fds());
+    machine->udp().close_left();
     watched = version;
   }
 }

@@ -154,7 +154,10 @@ Result<void, local::PortFailure> UdpLink::join(const wire::Gid& group) {
 }
 
 void UdpLink::leave(const wire::Gid& group) {
-  std::erase_if(groups_, [&](const Group& joined) { return joined.gid == group; });
+  const auto joined = std::ranges::find(groups_, group, &Group::gid);
+  if (joined == groups_.end()) return;
+  left_.push_back(std::move(*joined));
+  groups_.erase(joined);
   ++fds_version_;
 }
 
@@ -502,6 +505,7 @@ void UdpLink::abandon() {
   for (const auto& address : addresses_) address->group.abandon();
   addresses_.clear();
   groups_.clear();
+  left_.clear();
   ++fds_version_;
 }
 

@@ -45,7 +45,10 @@ class UdpLink final : public Link {
 
   // Receives what is sent to a multicast group on the interface, from now until leave().
   Result<void, local::PortFailure> join(const wire::Gid& group);
+  // Its descriptor stays until close_left(): somebody may be listening to it.
   void leave(const wire::Gid& group);
+  // Nobody listens to descriptors that fds() does not name any more.
+  void close_left() { left_.clear(); }
 
   // From which port the packets of this QP leave that address. REQUIRES: it is open.
   std::uint16_t source_port_for(const wire::Gid& address, wire::Qpn qpn);
@@ -98,6 +101,7 @@ class UdpLink final : public Link {
   bool steering_;
   std::vector<std::unique_ptr<Address>> addresses_;
   std::vector<Group> groups_;
+  std::vector<Group> left_;     // groups that it heard before
   std::unique_ptr<Room> room_;  // null until the first address is opened
   std::uint32_t fds_version_ = 0;
   bool bursts_ = true;  // the kernel cuts bursts apart, as far as is known
