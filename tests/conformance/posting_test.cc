@@ -93,7 +93,7 @@ TEST_F(Posting, MoreEntriesThanTheQueuePairHasAreRefused) {
   ibv_qp_attr attr{};
   ibv_qp_init_attr initial{};
   ASSERT_EQ(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &initial), 0);
-  std::vector<ibv_sge> sges(attr.cap.max_send_sge + attr.cap.max_recv_sge + 1, a.sge(0, 1));
+  std::vector<ibv_sge> sges(4096, a.sge(0, 1));  // a device may look at as many as it could take
   for (const int count : {static_cast<int>(attr.cap.max_send_sge) + 1, 0x7fffffff, -1}) {
     ibv_send_wr wr{};
     wr.sg_list = sges.data();

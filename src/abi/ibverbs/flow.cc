@@ -4,6 +4,7 @@
 
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
+#include "abi/qp_attributes.h"
 
 namespace softhca::abi {
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "abi/entry.h"
+#include "abi/qp_attributes.h"
 
 namespace softhca::abi {
 namespace {
@@ -120,7 +121,7 @@ std::optional<driver::Prefetch> prefetch_of(unsigned advice) {
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
               std::uint32_t count) noexcept {
   return answer_errno([&]() -> Outcome<void> {
-    const auto how = prefetch_of(static_cast<unsigned>(advice));
+    const auto how = prefetch_of(number_of(advice));
     if (!how) return Errno{EOPNOTSUPP};
     if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return Errno{EINVAL};
     if (list == nullptr || count == 0) return Errno{EINVAL};
