@@ -158,7 +158,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
     attr.odp_caps = odp_caps();
-    attr.xrc_odp_caps = attr.odp_caps.per_transport_caps.rc_odp_caps & ~std::uint32_t{IBV_ODP_SUPPORT_RECV};
+    attr.xrc_odp_caps =
+        attr.odp_caps.per_transport_caps.rc_odp_caps & ~std::uint32_t{IBV_ODP_SUPPORT_RECV};
     attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
     attr.tm_caps = {.max_rndv_hdr_size = nic::kMaxRendezvousBytes,
