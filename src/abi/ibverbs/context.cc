@@ -152,6 +152,30 @@ void Context::release(Owned& object) {
   object.node_.splice(object.node_.begin(), objects_, object.place_);
 }
 
+EventSubject::EventSubject(Context& owner, pthread_mutex_t& mutex, pthread_cond_t& changed,
+                           std::uint32_t& acknowledged)
+    : owner_(owner), mutex_(mutex), changed_(changed), async_events_(mutex, changed, acknowledged) {
+  pthread_mutex_init(&mutex_, nullptr);
+  pthread_cond_init(&changed_, nullptr);
+}
+
+EventSubject::~EventSubject() {
+  owner_.async_events().forget(async_events_);
+  if (owner_.is_left_behind()) return;  // threads of the parent may seem to wait on these
+  pthread_cond_destroy(&changed_);
+  pthread_mutex_destroy(&mutex_);
+}
+
+void EventSubject::raise(ibv_event_type type, const Element& about) {
+  owner_.async_events().post({.element = about, .event_type = type}, &async_events_);
+}
+
+void EventSubject::retire() {
+  owner_.async_events().forget(async_events_);
+  if (!owner_.is_left_behind()) async_events_.wait();
+  owner_.release(*this);
+}
+
 void Context::async_event(driver::AsyncEventType type, driver::QueuePair* qp,
                           driver::CompletionQueue* cq, const trace::Reason&) {
   if (qp != nullptr || cq != nullptr) return;  // those have sinks of their own
@@ -211,30 +235,35 @@ void acknowledge(Context& owner, Acknowledgements& of, std::uint32_t events) {
   if (!owner.is_left_behind()) of.acknowledge(events);
 }
 
-VERB("IBVERBS_1.1", void, ibv_ack_async_event, (ibv_async_event * event)) {
-  switch (event->event_type) {
+namespace {
+
+// Null for what is about the device or the port, which do not go.
+EventSubject* subject_of(const ibv_async_event& event) {
+  switch (event.event_type) {
     case IBV_EVENT_CQ_ERR:
-      acknowledge(Cq::of(event->element.cq).owner(), Cq::of(event->element.cq).async_events(), 1);
-      break;
+      return &Cq::of(event.element.cq);
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
     case IBV_EVENT_COMM_EST:
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-      acknowledge(Qp::of(event->element.qp).owner(), Qp::of(event->element.qp).async_events(), 1);
-      break;
+      return &Qp::of(event.element.qp);
     case IBV_EVENT_WQ_FATAL:
-      acknowledge(Wq::of(event->element.wq).owner(), Wq::of(event->element.wq).async_events(), 1);
-      break;
+      return &Wq::of(event.element.wq);
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-      acknowledge(Srq::of(event->element.srq).owner(), Srq::of(event->element.srq).async_events(),
-                  1);
-      break;
+      return &Srq::of(event.element.srq);
     default:
-      break;  // about the device or the port, which do not go
+      return nullptr;
   }
+}
+
+}  // namespace
+
+VERB("IBVERBS_1.1", void, ibv_ack_async_event, (ibv_async_event * event)) {
+  EventSubject* const about = subject_of(*event);
+  if (about != nullptr) acknowledge(about->owner(), about->async_events(), 1);
 }
 
 }  // namespace softhca::abi

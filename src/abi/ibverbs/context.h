@@ -146,6 +146,33 @@ constexpr std::uint64_t device_ticks(Time at) {
   return static_cast<std::uint64_t>(at.ps) / (1'000'000'000 / kClockKhz);
 }
 
+// An object that asynchronous events are about: it goes when the program has acknowledged those
+// that it took. Its verbs structure holds the mutex, the condition and the count for that.
+class EventSubject : public Owned {
+ public:
+  using Element = decltype(ibv_async_event::element);
+
+  ~EventSubject() override;
+
+  Context& owner() { return owner_; }
+  Acknowledgements& async_events() { return async_events_; }
+
+ protected:
+  // Makes `mutex` and `changed`, which outlive this object.
+  EventSubject(Context& owner, pthread_mutex_t& mutex, pthread_cond_t& changed,
+               std::uint32_t& acknowledged);
+
+  void raise(ibv_event_type type, const Element& about);
+  // It is off the device: waits for what has to be acknowledged, and leaves the context.
+  void retire();
+
+ private:
+  Context& owner_;
+  pthread_mutex_t& mutex_;
+  pthread_cond_t& changed_;
+  Acknowledgements async_events_;
+};
+
 // Counts events that the program has acknowledged.
 void acknowledge(Context& owner, Acknowledgements& of, std::uint32_t events);
 

@@ -68,29 +68,22 @@ T nothing(ibv_cq_ex*) {
 
 Cq::Cq(Context& owner, const Request& request)
     : ibv_cq_ex{},
+      EventSubject(owner, mutex, cond, async_events_completed),
       domain_(request.domain),
       single_threaded_(request.single_threaded),
       tells_time_of_day_(request.tells_time_of_day),
-      completion_events_(mutex, cond, comp_events_completed),
-      async_events_(mutex, cond, async_events_completed) {
+      completion_events_(mutex, cond, comp_events_completed) {
   context = &owner.context();
   channel = request.channel;
   cq_context = request.cq_context;
-  pthread_mutex_init(&mutex, nullptr);
-  pthread_cond_init(&cond, nullptr);
   fill_slots(*this);
   if (channel != nullptr) Channel::of(channel).attach();
 }
 
 Cq::~Cq() {
-  owner().async_events().forget(async_events_);
-  if (channel != nullptr) {
-    Channel::of(channel).events().forget(completion_events_);
-    Channel::of(channel).detach();
-  }
-  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
-  pthread_cond_destroy(&cond);
-  pthread_mutex_destroy(&mutex);
+  if (channel == nullptr) return;
+  Channel::of(channel).events().forget(completion_events_);
+  Channel::of(channel).detach();
 }
 
 Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
@@ -120,13 +113,9 @@ Outcome<void> Cq::destroy() {
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_cq(*queue_, now); });
   if (!gone) return gone;
-  owner().async_events().forget(async_events_);
   if (channel != nullptr) Channel::of(channel).events().forget(completion_events_);
-  if (!owner().is_left_behind()) {
-    completion_events_.wait();
-    async_events_.wait();
-  }
-  owner().release(*this);
+  if (!owner().is_left_behind()) completion_events_.wait();
+  retire();
   return {};
 }
 
@@ -153,10 +142,7 @@ void Cq::completion_event(driver::CompletionQueue&) {
 
 void Cq::async_event(driver::AsyncEventType type, driver::QueuePair*, driver::CompletionQueue*,
                      const trace::Reason&) {
-  ibv_async_event event{};
-  event.event_type = static_cast<ibv_event_type>(type);
-  event.element.cq = verbs();
-  owner().async_events().post(event, &async_events_);
+  raise(static_cast<ibv_event_type>(type), {.cq = verbs()});
 }
 
 int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {

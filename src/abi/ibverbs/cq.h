@@ -12,7 +12,7 @@
 
 namespace softhca::abi {
 
-class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
+class Cq final : public ibv_cq_ex, public EventSubject, private driver::EventSink {
  public:
   struct Request {
     std::uint32_t entries{};
@@ -43,10 +43,8 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
   // FAILS WITH EPERM in a forked child
   Outcome<std::size_t> poll(std::span<driver::Completion> out);
 
-  Context& owner() { return Context::of(context); }
   driver::CompletionQueue* queue() { return queue_; }
   Acknowledgements& completion_events() { return completion_events_; }
-  Acknowledgements& async_events() { return async_events_; }
 
   // The extended interface: takes the next completion, or gives ENOENT. begin() and end() enclose
   // the time during which a thread owns it; a begin() that fails needs no end().
@@ -69,7 +67,6 @@ class Cq final : public ibv_cq_ex, public Owned, private driver::EventSink {
   bool single_threaded_;
   bool tells_time_of_day_;
   Acknowledgements completion_events_;
-  Acknowledgements async_events_;
   std::mutex polling_;
   driver::Completion current_;
   std::uint64_t current_time_of_day_ = 0;

@@ -61,11 +61,12 @@ driver::CompletionQueue* queue_of(ibv_cq* cq) {
 }  // namespace
 
 Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
-    : domain_(home.domain),
+    : EventSubject(Context::of(home.context), known.qp_base.mutex, known.qp_base.cond,
+                   known.qp_base.events_completed),
+      domain_(home.domain),
       xrcd_(home.xrcd),
       table_(table),
-      signal_all_(wanted.sq_sig_all != 0),
-      async_events_(known.qp_base.mutex, known.qp_base.cond, known.qp_base.events_completed) {
+      signal_all_(wanted.sq_sig_all != 0) {
   ibv_qp& qp = known.qp_base;
   qp.context = home.context;
   qp.qp_context = wanted.qp_context;
@@ -75,8 +76,6 @@ Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
   qp.recv_cq = wanted.recv_cq;
   qp.qp_type = wanted.qp_type;
   qp.state = IBV_QPS_RESET;
-  pthread_mutex_init(&qp.mutex, nullptr);
-  pthread_cond_init(&qp.cond, nullptr);
   fill_builder_slots(*this);
   if (table_ != nullptr) ++table_->queue_pairs;
   if (xrcd_ != nullptr) ++xrcd_->dependants;
@@ -84,11 +83,7 @@ Qp::Qp(const Home& home, const ibv_qp_init_attr& wanted, RwqIndTable* table)
 
 Qp::~Qp() {
   if (table_ != nullptr) --table_->queue_pairs;
-  owner().async_events().forget(async_events_);
   if (xrcd_ != nullptr) --xrcd_->dependants;
-  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
-  pthread_cond_destroy(&known.qp_base.cond);
-  pthread_mutex_destroy(&known.qp_base.mutex);
 }
 
 Outcome<Qp*> Qp::create(const Home& asked, ibv_qp_init_attr& wanted, const ReceiveSpread* spread) {
@@ -175,11 +170,8 @@ Outcome<void> Qp::offer_builder(std::uint64_t operations) {
 Outcome<void> Qp::destroy() {
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.close_qp(*pair_, this, now); });
-  if (!gone) return gone;
-  owner().async_events().forget(async_events_);
-  if (!owner().is_left_behind()) async_events_.wait();
-  owner().release(*this);
-  return {};
+  if (gone) retire();
+  return gone;
 }
 
 void Qp::abandon(driver::Engine& engine, Time now) {
@@ -189,10 +181,7 @@ void Qp::abandon(driver::Engine& engine, Time now) {
 
 void Qp::async_event(driver::AsyncEventType type, driver::QueuePair*, driver::CompletionQueue*,
                      const trace::Reason&) {
-  ibv_async_event event{};
-  event.event_type = static_cast<ibv_event_type>(type);
-  event.element.qp = &verbs();
-  owner().async_events().post(event, &async_events_);
+  raise(static_cast<ibv_event_type>(type), {.qp = &verbs()});
 }
 
 void Qp::report(ibv_qp_init_attr& attributes) {

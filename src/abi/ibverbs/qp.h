@@ -14,7 +14,7 @@
 
 namespace softhca::abi {
 
-class Qp final : public QpLayout, public Owned, private driver::EventSink {
+class Qp final : public QpLayout, public EventSubject, private driver::EventSink {
  public:
   // What a queue pair belongs to: a protection domain, or for XRC targets an XRC domain.
   struct Home {
@@ -41,9 +41,7 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
   Outcome<void> destroy();
   void abandon(driver::Engine& engine, Time now) override;
 
-  Context& owner() { return Context::of(known.qp_base.context); }
   driver::QueuePair& pair() { return *pair_; }
-  Acknowledgements& async_events() { return async_events_; }
   void report(ibv_qp_init_attr& attributes);
 
  private:
@@ -62,7 +60,6 @@ class Qp final : public QpLayout, public Owned, private driver::EventSink {
   RwqIndTable* table_;  // null: it does not spread its frames
   bool signal_all_;
   std::unique_ptr<SendBuilder> builder_;
-  Acknowledgements async_events_;
 };
 
 // Operations that programs reach through the context.

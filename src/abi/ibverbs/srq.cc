@@ -10,23 +10,17 @@ namespace softhca::abi {
 
 Srq::Srq(Pd& domain, const Request& request)
     : ibv_srq{},
+      EventSubject(domain.owner(), mutex, cond, events_completed),
       domain_(&domain),
-      xrcd_(request.xrcd),
-      async_events_(mutex, cond, events_completed) {
+      xrcd_(request.xrcd) {
   context = domain.context;
   srq_context = request.srq_context;
   pd = &domain;
-  pthread_mutex_init(&mutex, nullptr);
-  pthread_cond_init(&cond, nullptr);
   if (xrcd_ != nullptr) ++xrcd_->dependants;
 }
 
 Srq::~Srq() {
-  owner().async_events().forget(async_events_);
   if (xrcd_ != nullptr) --xrcd_->dependants;
-  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
-  pthread_cond_destroy(&cond);
-  pthread_mutex_destroy(&mutex);
 }
 
 Outcome<Srq*> Srq::create(Pd& domain, const Request& request, ibv_srq_attr& size) {
@@ -58,11 +52,8 @@ Outcome<Srq*> Srq::create(Pd& domain, const Request& request, ibv_srq_attr& size
 Outcome<void> Srq::destroy() {
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_srq(*queue_, now); });
-  if (!gone) return gone;
-  owner().async_events().forget(async_events_);
-  if (!owner().is_left_behind()) async_events_.wait();
-  owner().release(*this);
-  return {};
+  if (gone) retire();
+  return gone;
 }
 
 void Srq::abandon(driver::Engine& engine, Time now) {
@@ -84,10 +75,7 @@ Outcome<void> Srq::modify(ibv_srq_attr& attributes, int mask) {
 
 void Srq::srq_event(driver::AsyncEventType type, driver::SharedReceiveQueue&,
                     const trace::Reason&) {
-  ibv_async_event event{};
-  event.event_type = static_cast<ibv_event_type>(type);
-  event.element.srq = this;
-  owner().async_events().post(event, &async_events_);
+  raise(static_cast<ibv_event_type>(type), {.srq = this});
 }
 
 VERB("IBVERBS_1.1", ibv_srq*, ibv_create_srq, (ibv_pd * pd, ibv_srq_init_attr* attributes)) {

@@ -9,7 +9,7 @@
 
 namespace softhca::abi {
 
-class Srq final : public ibv_srq, public Owned, private driver::EventSink {
+class Srq final : public ibv_srq, public EventSubject, private driver::EventSink {
  public:
   struct Request {
     void* srq_context{};
@@ -29,9 +29,7 @@ class Srq final : public ibv_srq, public Owned, private driver::EventSink {
   // FAILS WITH EINVAL. What was set, as it is now, goes back into `attributes`.
   Outcome<void> modify(ibv_srq_attr& attributes, int mask);
 
-  Context& owner() { return Context::of(context); }
   driver::SharedReceiveQueue& queue() { return *queue_; }
-  Acknowledgements& async_events() { return async_events_; }
 
  private:
   Srq(Pd& domain, const Request& request);
@@ -45,7 +43,6 @@ class Srq final : public ibv_srq, public Owned, private driver::EventSink {
   PdUse domain_;
   LentMemory memory_;
   Xrcd* xrcd_;
-  Acknowledgements async_events_;
 };
 
 // Operations that programs reach through the context.

@@ -41,7 +41,7 @@ std::vector<QpState> way(ibv_wq_state from, ibv_wq_state to) {
 }  // namespace
 
 Wq::Wq(Context& owner, const ibv_wq_init_attr& wanted)
-    : ibv_wq{}, domain_(wanted.pd), async_events_(mutex, cond, events_completed) {
+    : ibv_wq{}, EventSubject(owner, mutex, cond, events_completed), domain_(wanted.pd) {
   context = &owner.context();
   wq_context = wanted.wq_context;
   pd = wanted.pd;
@@ -49,16 +49,6 @@ Wq::Wq(Context& owner, const ibv_wq_init_attr& wanted)
   wq_type = wanted.wq_type;
   state = IBV_WQS_RESET;
   ibv_wq::post_recv = post_to_wq;
-  // Until the header's ibv_create_wq does so itself.
-  pthread_mutex_init(&mutex, nullptr);
-  pthread_cond_init(&cond, nullptr);
-}
-
-Wq::~Wq() {
-  owner().async_events().forget(async_events_);
-  if (owner().is_left_behind()) return;  // threads of the parent may seem to wait on these
-  pthread_cond_destroy(&cond);
-  pthread_mutex_destroy(&mutex);
 }
 
 Outcome<Wq*> Wq::create(Context& owner, const ibv_wq_init_attr& wanted) {
@@ -116,11 +106,8 @@ Outcome<void> Wq::destroy() {
     return unused;
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); });
-  if (!gone) return gone;
-  owner().async_events().forget(async_events_);
-  if (!owner().is_left_behind()) async_events_.wait();
-  owner().release(*this);
-  return {};
+  if (gone) retire();
+  return gone;
 }
 
 void Wq::abandon(driver::Engine& engine, Time now) {
@@ -131,10 +118,7 @@ void Wq::abandon(driver::Engine& engine, Time now) {
 void Wq::async_event(driver::AsyncEventType, driver::QueuePair*, driver::CompletionQueue*,
                      const trace::Reason&) {
   state = IBV_WQS_ERR;
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_WQ_FATAL;
-  event.element.wq = this;
-  owner().async_events().post(event, &async_events_);
+  raise(IBV_EVENT_WQ_FATAL, {.wq = this});
 }
 
 RwqIndTable::RwqIndTable(Context& owner, std::vector<Wq*> queues)

@@ -20,11 +20,10 @@ inline constexpr std::uint64_t kHashFields = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_
                                              IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP |
                                              IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
 
-class Wq final : public ibv_wq, public Owned, private driver::EventSink {
+class Wq final : public ibv_wq, public EventSubject, private driver::EventSink {
  public:
   // FAILS WITH EINVAL, ENOMEM, EOPNOTSUPP
   static Outcome<Wq*> create(Context& owner, const ibv_wq_init_attr& wanted);
-  ~Wq() override;
   static Wq& of(ibv_wq* verbs) { return static_cast<Wq&>(*verbs); }
 
   // FAILS WITH EINVAL (no such transition), EOPNOTSUPP (an attribute that is not offered)
@@ -33,9 +32,7 @@ class Wq final : public ibv_wq, public Owned, private driver::EventSink {
   Outcome<void> destroy();
   void abandon(driver::Engine& engine, Time now) override;
 
-  Context& owner() { return Context::of(context); }
   driver::QueuePair& pair() { return *pair_; }
-  Acknowledgements& async_events() { return async_events_; }
 
   std::atomic<std::uint32_t> tables{0};  // that it is in
 
@@ -48,7 +45,6 @@ class Wq final : public ibv_wq, public Owned, private driver::EventSink {
   driver::QueuePair* pair_ = nullptr;
   PdUse domain_;
   LentMemory memory_;
-  Acknowledgements async_events_;
 };
 
 class RwqIndTable final : public ibv_rwq_ind_table, public Owned {
