@@ -131,6 +131,7 @@ void QueuePair::update(const transport::QpAttributes& a) {
 
 void QueuePair::set_state(QpState state) {
   state_ = state;
+  if (state != QpState::Sqd) notify_drained_ = false;
   if (requester_) requester_->hold(state == QpState::Sqd);
   if (unreliable_) unreliable_->hold(state == QpState::Sqd);
   if (state != QpState::Rts) return;

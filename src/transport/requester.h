@@ -71,7 +71,7 @@ class Requester {
   void set_patience(const Patience& patience);
   // IBTA 10.3.1.5 (SQD): requests that have begun go on, none begins.
   void hold(bool on) { holding_ = on; }
-  bool is_drained() const { return oldest_ >= highest_sent_; }
+  bool is_drained() const { return work_.empty() || work_.front().first >= highest_sent_; }
 
   // How many work requests it is ready to take. Posting more is allowed but of no use.
   bool wants_work() const { return work_.size() < kWorkAhead; }

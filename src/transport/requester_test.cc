@@ -226,6 +226,23 @@ TEST(Requester, NoMoreReadsAreOutstandingThanAllowed) {
   EXPECT_EQ(c.leaving(), Psns{2});
 }
 
+// IBTA 10.3.1.5: what has begun goes on, and drained is when nothing has.
+TEST(Requester, IsDrainedWhenEveryRequestThatBeganIsDone) {
+  RequesterTalk c;
+  EXPECT_TRUE(c.requester.is_drained());
+  c.post(WorkOpcode::Write, 600);
+  ASSERT_TRUE(c.requester.poll_packet(c.now));
+  c.post(WorkOpcode::Write, 10);
+  c.requester.hold(true);
+  c.acknowledge(0);
+  EXPECT_FALSE(c.requester.is_drained()) << "all that left is acknowledged, not all has left";
+  EXPECT_EQ(c.leaving(), (Psns{1, 2}));
+  EXPECT_FALSE(c.requester.is_drained());
+  c.acknowledge(2);
+  EXPECT_TRUE(c.requester.is_drained());
+  EXPECT_TRUE(c.leaving().empty());
+}
+
 TEST(Requester, AFenceWaitsForReadsAndForNothingElse) {  // C23
   RequesterTalk c;
   c.post(WorkOpcode::Write, 10);
