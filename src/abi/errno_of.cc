@@ -62,6 +62,8 @@ constexpr Row kErrnos[] = {
     {DeviceMemoryExhausted, ENOMEM},
     {DeviceMemoryAlignment, EINVAL},
     {ZeroBasedMissing, EINVAL},
+    {DeviceMemoryGone, EINVAL},
+    {KeyUnknown, EINVAL},
     {NotHugePages, EINVAL},
     {OnDemandUntranslated, EOPNOTSUPP},
     {AdviceOnOtherRegion, EFAULT},

@@ -21,6 +21,9 @@ bool holds(std::uint64_t dm_bytes, std::uint64_t offset, std::uint64_t bytes) {
   return offset <= dm_bytes && bytes <= dm_bytes - offset;
 }
 
+// It was freed by another handle on it.
+Reason no_dm(std::uint32_t handle) { return {.id = ReasonId::DeviceMemoryGone, .object = handle}; }
+
 }  // namespace
 
 Result<Region, Reason> Engine::register_mapped(std::uint32_t pd, Bytes memory, WireAddr io_address,
@@ -71,7 +74,7 @@ Result<std::uint32_t, Reason> Engine::alloc_dm(std::uint64_t bytes, std::uint32_
 Result<void, Reason> Engine::free_dm(std::uint32_t handle) {
   EngineState& s = *state_;
   const auto found = s.device_memory.find(handle);
-  if (found == s.device_memory.end()) return Reason{.id = ReasonId::BadLength, .object = handle};
+  if (found == s.device_memory.end()) return no_dm(handle);
   if (s.registrations.uses_dm(handle)) return Reason{.id = ReasonId::ObjectBusy, .object = handle};
   s.device.own_memory().release(found->second.at);
   s.device_memory.erase(found);
@@ -87,23 +90,27 @@ Reason Engine::check_dm_copy(std::uint64_t dm_bytes, std::uint64_t offset, std::
 
 Result<void, Reason> Engine::copy_to_dm(std::uint32_t handle, std::uint64_t offset,
                                         ConstBytes from) {
-  const auto& dm = state_->device_memory.at(handle);
-  if (const Reason bad = check_dm_copy(dm.bytes, offset, from.size())) return bad;
-  if (!from.empty()) state_->device.own_memory().write(dm.at + offset, from);
+  const auto dm = state_->device_memory.find(handle);
+  if (dm == state_->device_memory.end()) return no_dm(handle);
+  if (const Reason bad = check_dm_copy(dm->second.bytes, offset, from.size())) return bad;
+  if (!from.empty()) state_->device.own_memory().write(dm->second.at + offset, from);
   return {};
 }
 
 Result<void, Reason> Engine::copy_from_dm(std::uint32_t handle, std::uint64_t offset, Bytes to) {
-  const auto& dm = state_->device_memory.at(handle);
-  if (const Reason bad = check_dm_copy(dm.bytes, offset, to.size())) return bad;
-  if (!to.empty()) state_->device.own_memory().read(dm.at + offset, to);
+  const auto dm = state_->device_memory.find(handle);
+  if (dm == state_->device_memory.end()) return no_dm(handle);
+  if (const Reason bad = check_dm_copy(dm->second.bytes, offset, to.size())) return bad;
+  if (!to.empty()) state_->device.own_memory().read(dm->second.at + offset, to);
   return {};
 }
 
 Result<Region, Reason> Engine::register_dm(std::uint32_t pd, const DeviceRange& range,
                                            AccessFlags access, Time now) {
   EngineState& s = *state_;
-  const auto& dm = s.device_memory.at(range.handle);
+  const auto found = s.device_memory.find(range.handle);
+  if (found == s.device_memory.end()) return no_dm(range.handle);
+  const EngineState::DeviceAllocation& dm = found->second;
   auto region = holds(dm.bytes, range.offset, range.bytes)
                     ? s.registrations.add_on_device(pd, range, dm.at, access, now)
                     : Result<Region, Reason>(beyond(dm.bytes, range.offset, range.bytes));

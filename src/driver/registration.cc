@@ -283,9 +283,9 @@ bool Registrations::uses_dm(std::uint32_t handle) const {
 Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionChange& wanted,
                                            Time now) {
   const auto found = regions_.find(key.value);
-  if (found == regions_.end() || found->second.is_nothing || found->second.dm != 0 ||
-      found->second.mapped.length != 0)
-    return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (found == regions_.end()) return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
+  if (found->second.is_nothing || found->second.dm != 0 || found->second.mapped.length != 0)
+    return Reason{.id = ReasonId::RegionIsFixed, .object = key.value};
   if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   Held& held = found->second;
   Request request = held.request;

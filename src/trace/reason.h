@@ -131,6 +131,7 @@ enum class ReasonId : std::uint16_t {
   DeviceMemoryExhausted = 161,
   DeviceMemoryAlignment = 162,
   ZeroBasedMissing = 163,
+  DeviceMemoryGone = 171,
   NotHugePages = 164,
   OnDemandUntranslated = 165,
   AdviceOnOtherRegion = 166,
