@@ -55,12 +55,14 @@ DmaBuf::DmaBuf(DmaBuf&& other) noexcept
     : fd_(std::move(other.fd_)),
       pages_(std::exchange(other.pages_, {})),
       bytes_(std::exchange(other.bytes_, {})),
-      writable_(other.writable_) {}
+      writable_(other.writable_),
+      born_(other.born_) {}
 
 DmaBuf::~DmaBuf() {
   if (!fd_) return;
   ::munmap(pages_.data(), pages_.size());
-  synchronise(fd_.get(), writable_, DMA_BUF_SYNC_END);
+  // In the child of a fork the access that ends would be the parent's.
+  if (born_ == lineage()) synchronise(fd_.get(), writable_, DMA_BUF_SYNC_END);
 }
 
 }  // namespace softhca::os

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "os/owned_fd.h"
+#include "os/self.h"
 #include "os/system_error.h"
 
 namespace softhca::os {
@@ -34,6 +35,7 @@ class DmaBuf {
   Bytes pages_;
   Bytes bytes_;
   bool writable_;
+  std::uint64_t born_ = lineage();
 };
 
 }  // namespace softhca::os
