@@ -125,12 +125,12 @@ void Cq::abandon(driver::Engine& engine, Time now) {
 
 // In the child of a fork every ring is empty (os/reserved_memory.h), so asking what this is can
 // wait until nothing was found; but for memory that the program lent.
-Outcome<std::size_t> Cq::poll(std::span<driver::Completion> out) {
+Outcome<bool> Cq::has_any() {
   if (!memory_.bytes().empty() && owner().is_left_behind()) return owner().left_behind();
-  if (const std::size_t found = queue_->poll(out); found != 0) return found;
+  if (!queue_->is_empty()) return true;
   if (owner().is_left_behind()) return owner().left_behind();
   owner().device().drive();
-  return queue_->poll(out);
+  return !queue_->is_empty();
 }
 
 void Cq::completion_event(driver::CompletionQueue&) {
@@ -148,16 +148,17 @@ void Cq::async_event(driver::AsyncEventType type, driver::QueuePair*, driver::Co
 int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
   return answer_minus_one([&]() -> Outcome<int> {
     Cq& cq = Cq::of(verbs);
+    if (num_entries <= 0) return 0;
+    const auto any = cq.has_any();
+    if (!any) return any.error();
+    if (!*any) return 0;
     std::array<driver::Completion, kBatch> batch;
     int filled = 0;
     while (filled < num_entries) {
       const auto room = std::min(static_cast<std::size_t>(num_entries - filled), kBatch);
-      const std::span<driver::Completion> wanted(batch.data(), room);
-      const auto found =
-          filled == 0 ? cq.poll(wanted) : Outcome<std::size_t>(cq.queue()->poll(wanted));
-      if (!found) return found.error();
-      for (std::size_t i = 0; i < *found; ++i) wc[filled++] = as_verbs(batch[i]);
-      if (*found < room) break;
+      const std::size_t found = cq.queue()->poll({batch.data(), room});
+      for (std::size_t i = 0; i < found; ++i) wc[filled++] = as_verbs(batch[i]);
+      if (found < room) break;
     }
     return filled;
   });
@@ -186,9 +187,9 @@ int Cq::begin() {
 }
 
 int Cq::take_next() {
-  const auto outcome = caught([&] { return poll({&current_, 1}); });
+  const auto outcome = caught([&] { return has_any(); });
   if (!outcome) return outcome.error().code;
-  if (*outcome == 0) return ENOENT;
+  if (queue_->poll({&current_, 1}) == 0) return ENOENT;
   wr_id = current_.wr_id;
   status = static_cast<ibv_wc_status>(current_.status);
   if (tells_time_of_day_) current_time_of_day_ = time_of_day(current_.at, owner().device());

@@ -39,9 +39,9 @@ class Cq final : public ibv_cq_ex, public EventSubject, private driver::EventSin
   // FAILS WITH EINVAL, ENOMEM
   Outcome<void> resize(int entries);
 
-  // What is in the ring; if nothing is, what is there once the device has been driven.
+  // Whether there is something to poll; if not at once, once the device has been driven.
   // FAILS WITH EPERM in a forked child
-  Outcome<std::size_t> poll(std::span<driver::Completion> out);
+  Outcome<bool> has_any();
 
   driver::CompletionQueue* queue() { return queue_; }
   Acknowledgements& completion_events() { return completion_events_; }
