@@ -95,6 +95,36 @@ TEST_F(Import, SharesDeviceMemory) {
   EXPECT_EQ(ibv_free_dm(dm), 0);
 }
 
+TEST_F(Import, RefusesWhatIsDoneToDeviceMemoryThatIsGone) {
+  ibv_alloc_dm_attr wanted{};
+  wanted.length = 64;
+  ibv_dm* dm = ibv_alloc_dm(b.context, &wanted);
+  ASSERT_NE(dm, nullptr);
+  ibv_dm* same = ibv_import_dm(imported, dm->handle);
+  ASSERT_NE(same, nullptr);
+  ASSERT_EQ(ibv_free_dm(dm), 0);
+  std::uint64_t number = 0;
+  EXPECT_EQ(ibv_memcpy_to_dm(same, 0, &number, 8), EINVAL);
+  EXPECT_EQ(ibv_memcpy_from_dm(&number, same, 0, 8), EINVAL);
+  errno = 0;
+  EXPECT_EQ(ibv_reg_dm_mr(b.pd, same, 0, 64, unsigned{IBV_ACCESS_ZERO_BASED}), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  ibv_unimport_dm(same);
+}
+
+TEST_F(Import, KeepsADomainThatIsUsedThroughAnotherHandle) {
+  ibv_pd* first = ibv_alloc_pd(b.context);
+  ASSERT_NE(first, nullptr);
+  ibv_pd* same = ibv_import_pd(imported, first->handle);
+  ASSERT_NE(same, nullptr);
+  ibv_mw* window = ibv_alloc_mw(same, IBV_MW_TYPE_2);
+  ASSERT_NE(window, nullptr);
+  EXPECT_EQ(ibv_dealloc_pd(first), EBUSY);
+  EXPECT_EQ(ibv_dealloc_mw(window), 0);
+  ibv_unimport_pd(same);
+  EXPECT_EQ(ibv_dealloc_pd(first), 0);
+}
+
 TEST_F(Import, RefusesHandlesOfOtherDescriptorsAndOfNothing) {
   errno = 0;
   EXPECT_EQ(ibv_import_pd(imported, a.pd->handle), nullptr);

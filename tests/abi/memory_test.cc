@@ -145,8 +145,10 @@ TEST_F(Memory, HasRegionsOfNothing) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, nullptr);
   EXPECT_EQ(mr->length, SIZE_MAX);
+  errno = 0;
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, pd, nullptr, 0, kAllAccess),
             IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_dealloc_pd(pd), EBUSY);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }

@@ -267,11 +267,11 @@ struct SpreadingEnd : Endpoint {
     for (ibv_cq* queue : cqs) EXPECT_EQ(ibv_destroy_cq(queue), 0);
   }
 
-  ibv_qp* create_qp(std::uint8_t key_bytes) {
+  ibv_qp* create_qp(std::uint8_t key_bytes, std::uint32_t more = 0) {
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_RAW_PACKET;
     attributes.comp_mask =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | more;
     attributes.pd = pd;
     attributes.rwq_ind_tbl = table;
     attributes.rx_hash_conf = {IBV_RX_HASH_FUNC_TOEPLITZ, key_bytes, key.data(),
@@ -374,6 +374,11 @@ TEST_F(Raw, WhatIsUsedStays) {
   EXPECT_EQ(ibv_destroy_cq(server.cqs[0]), EBUSY);
   errno = 0;
   EXPECT_EQ(server.create_qp(39), nullptr);  // a key of another length
+  for (const std::uint32_t more : {IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_INIT_ATTR_XRCD}) {
+    errno = 0;
+    EXPECT_EQ(server.create_qp(40, more), nullptr) << "it sends nothing, and is of no XRC domain";
+    EXPECT_EQ(errno, EINVAL);
+  }
   EXPECT_EQ(errno, EINVAL);
   ibv_send_wr wr{};
   ibv_send_wr* bad = nullptr;

@@ -118,14 +118,17 @@ void Context::close(Context& context) {
     ending.swap(family.closed);
   }
   std::ranges::sort(ending, std::greater<>(), [](const Context* one) { return one->order_; });
-  for (Context* one : ending) one->take_off_objects();
+  for (const bool holders : {false, true})
+    for (Context* one : ending) one->take_off_objects(holders);
   for (Context* one : ending) delete one;
 }
 
-void Context::take_off_objects() {
+// First what is made in domains and the like, then those (`holders`).
+void Context::take_off_objects(bool holders) {
   static_cast<void>(take_off([&](driver::Engine& engine, Time now) -> Outcome<void> {
-    engine.remove_sink(*this);
-    for (Owned* object : objects_) object->abandon(engine, now);
+    if (!holders) engine.remove_sink(*this);
+    for (Owned* object : objects_)
+      if (object->holds_others() == holders) object->abandon(engine, now);
     return {};
   }));
 }

@@ -31,6 +31,8 @@ class Owned {
 
   // Takes the object off the device; it is deleted afterwards.
   virtual void abandon(driver::Engine& engine, Time now) = 0;
+  // Others are made in it, perhaps older ones or another context's: it goes when they have gone.
+  virtual bool holds_others() const { return false; }
 
  private:
   friend class Context;
@@ -68,16 +70,18 @@ class Context final : public ContextLayout, private driver::EventSink {
   // device, and the contexts are deleted.
   static void close(Context& context);
 
-  // The first object of the family of which fits(const Object&) holds; null: none.
-  template <class Object, class Fits>
-  Object* find_in_family(Fits&& fits) {
+  // Whether an object of the family is the one: takes(const Object&) says so, and takes of it what
+  // is wanted, since another thread may destroy it afterwards.
+  template <class Object, class Takes>
+  bool take_from_family(Takes&& takes) {
     const std::scoped_lock held(objects_lock());
     for (const std::vector<Context*>* some : {&family_->open, &family_->closed})
       for (const Context* context : *some)
-        for (Owned* owned : context->objects_)
-          if (auto* object = dynamic_cast<Object*>(owned); object != nullptr && fits(*object))
-            return object;
-    return nullptr;
+        for (const Owned* owned : context->objects_)
+          if (auto* object = dynamic_cast<const Object*>(owned);
+              object != nullptr && takes(*object))
+            return true;
+    return false;
   }
 
   driver::LiveDevice& device() { return *device_; }
@@ -123,7 +127,7 @@ class Context final : public ContextLayout, private driver::EventSink {
  private:
   Context(Device& device, std::shared_ptr<driver::LiveDevice> live,
           std::unique_ptr<EventQueue> events, int cmd_fd);
-  void take_off_objects();
+  void take_off_objects(bool holders);
   static std::uint64_t next_order();
   void completion_event(driver::CompletionQueue&) override {}
   void async_event(driver::AsyncEventType type, driver::QueuePair* qp, driver::CompletionQueue* cq,

@@ -23,6 +23,7 @@ class Dm final : public ibv_dm, public Owned {
   // FAILS WITH EBUSY
   Outcome<void> destroy();
   void abandon(driver::Engine& engine, Time now) override;
+  bool holds_others() const override { return true; }
 
   // FAILS WITH EINVAL; EPERM for memory of a device that was left behind
   Outcome<void> copy_to(std::uint64_t offset, ConstBytes from);

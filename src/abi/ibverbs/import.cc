@@ -8,10 +8,13 @@ namespace softhca::abi {
 
 Outcome<Pd*> Pd::import(Context& owner, std::uint32_t handle) {
   if (owner.is_left_behind()) return owner.left_behind();
-  const Pd* const known = owner.find_in_family<Pd>(
-      [&](const Pd& one) { return one.handle == handle && !one.is_parent(); });
-  if (known == nullptr) return errno_of(trace::ReasonId::ImportUnknown);
   std::unique_ptr<Pd> pd(new Pd(owner));
+  const bool known = owner.take_from_family<Pd>([&](const Pd& one) {
+    if (one.handle != handle || one.is_parent()) return false;
+    pd->users_ = one.users_;  // whoever uses either uses the domain
+    return true;
+  });
+  if (!known) return errno_of(trace::ReasonId::ImportUnknown);
   pd->handle = handle;
   pd->is_import_ = true;
   owner.adopt(*pd);
@@ -28,15 +31,19 @@ void Pd::unimport(Pd& imported) {
 Outcome<Mr*> Mr::import(Pd& domain, std::uint32_t handle) {
   Context& owner = domain.owner();
   if (owner.is_left_behind()) return owner.left_behind();
-  const Mr* const known =
-      owner.find_in_family<Mr>([&](const Mr& one) { return one.handle == handle; });
-  if (known == nullptr) return errno_of(trace::ReasonId::ImportUnknown);
-  if (Pd::of(known->pd).number() != domain.number()) return Errno{EINVAL};
   std::unique_ptr<Mr> mr(new Mr(domain));
-  mr->length = known->length;
+  std::uint32_t its_domain = 0;
+  const bool known = owner.take_from_family<Mr>([&](const Mr& one) {
+    if (one.handle != handle) return false;
+    mr->length = one.length;
+    mr->lkey = one.lkey;
+    mr->rkey = one.rkey;
+    its_domain = Pd::of(one.pd).number();
+    return true;
+  });
+  if (!known) return errno_of(trace::ReasonId::ImportUnknown);
+  if (its_domain != domain.number()) return Errno{EINVAL};
   mr->handle = handle;
-  mr->lkey = known->lkey;
-  mr->rkey = known->rkey;
   mr->is_import_ = true;
   owner.adopt(*mr);
   return mr.release();
@@ -49,9 +56,8 @@ void Mr::unimport(Mr& imported) {
 
 Outcome<Dm*> Dm::import(Context& owner, std::uint32_t handle) {
   if (owner.is_left_behind()) return owner.left_behind();
-  const Dm* const known =
-      owner.find_in_family<Dm>([&](const Dm& one) { return one.handle == handle; });
-  if (known == nullptr) return errno_of(trace::ReasonId::ImportUnknown);
+  if (!owner.take_from_family<Dm>([&](const Dm& one) { return one.handle == handle; }))
+    return errno_of(trace::ReasonId::ImportUnknown);
   std::unique_ptr<Dm> dm(new Dm(owner));
   dm->handle = handle;
   dm->is_import_ = true;

@@ -40,6 +40,7 @@ class Pd final : public ibv_pd, public Owned {
   Outcome<void> destroy();
 
   void abandon(driver::Engine& engine, Time now) override;
+  bool holds_others() const override { return true; }
 
   Context& owner() { return Context::of(context); }
   std::uint32_t number() const { return handle; }

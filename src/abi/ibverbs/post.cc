@@ -9,6 +9,7 @@
 #include "abi/ibverbs/qp.h"
 #include "abi/ibverbs/window.h"
 #include "abi/qp_attributes.h"
+#include "abi/sge_copy.h"
 #include "base/bytes.h"
 
 namespace softhca::abi {
@@ -30,21 +31,6 @@ static_assert(IBV_SEND_INLINE == static_cast<int>(driver::SendFlag::Inline));
 
 constexpr unsigned kKnownFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
-
-// The scatter-gather entries of one work request. One more than the device takes still fits, so
-// that it is the engine that refuses, and says why.
-class SgeCopy {
- public:
-  std::span<const driver::Sge> of(const ibv_sge* list, int count) {
-    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), copies_.size());
-    for (std::size_t i = 0; i < used; ++i)
-      copies_[i] = {list[i].addr, list[i].length, list[i].lkey};
-    return {copies_.data(), used};
-  }
-
- private:
-  std::array<driver::Sge, nic::kMaxSges + 1> copies_;
-};
 
 bool carries_immediate(WorkOpcode opcode) {
   return opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm;
@@ -151,11 +137,11 @@ Outcome<void> post_list(driver::Engine& engine, Target& pair, WorkRequest*& next
   return {};
 }
 
-template <class WorkRequest>
-int post_to(Context& owner, driver::QueuePair& pair, WorkRequest* next, WorkRequest** bad) {
+template <class Target, class WorkRequest>
+int post_to(Context& owner, Target& target, WorkRequest* next, WorkRequest** bad) {
   const int code = answer_errno([&] {
     const auto call = [&](driver::Engine& engine, Time now) {
-      return post_list(engine, pair, next, now);
+      return post_list(engine, target, next, now);
     };
     return std::is_same_v<WorkRequest, ibv_send_wr> ? owner.post(call) : owner.command(call);
   });
@@ -169,14 +155,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* list, ibv_send_wr** bad) noexcept {
   return post_to(Qp::of(qp).owner(), Qp::of(qp).pair(), list, bad);
 }
 
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* next, ibv_recv_wr** bad) noexcept {
-  const int code = answer_errno([&] {
-    return Srq::of(srq).owner().command([&](driver::Engine& engine, Time now) {
-      return post_list(engine, Srq::of(srq).queue(), next, now);
-    });
-  });
-  if (code != 0 && bad != nullptr) *bad = next;
-  return code;
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {
+  return post_to(Srq::of(srq).owner(), Srq::of(srq).queue(), list, bad);
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* list, ibv_recv_wr** bad) noexcept {

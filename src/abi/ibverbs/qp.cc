@@ -239,7 +239,12 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noex
       return Errno{EINVAL};
     if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0)
       return Errno{EOPNOTSUPP};
-    if ((mask & kSpreads) != 0) return create_spreading_qp(*attributes);
+    if ((mask & kSpreads) != 0) {
+      // It sends nothing and is of no XRC domain.
+      if ((mask & (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_XRCD)) != 0)
+        return Errno{EINVAL};
+      return create_spreading_qp(*attributes);
+    }
     // ibv_qp_init_attr_ex begins with an ibv_qp_init_attr.
     const auto qp = Qp::create({.context = context,
                                 .domain = pd != nullptr ? &Pd::of(pd) : nullptr,

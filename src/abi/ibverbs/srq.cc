@@ -1,10 +1,8 @@
 #include "abi/ibverbs/srq.h"
 
-#include <span>
-#include <vector>
-
 #include "abi/entry.h"
 #include "abi/qp_attributes.h"
+#include "abi/sge_copy.h"
 
 namespace softhca::abi {
 
@@ -140,7 +138,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attributes) n
 
 namespace {
 
-Outcome<driver::TagRequest> tag_request(const ibv_ops_wr& wr, std::vector<driver::Sge>& sges) {
+Outcome<driver::TagRequest> tag_request(const ibv_ops_wr& wr, SgeCopy& sges) {
   constexpr int kFlags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
   if ((wr.flags & ~kFlags) != 0) return Errno{EINVAL};
   driver::TagRequest request{.wr_id = wr.wr_id,
@@ -155,11 +153,7 @@ Outcome<driver::TagRequest> tag_request(const ibv_ops_wr& wr, std::vector<driver
       request.receive_wr_id = wr.tm.add.recv_wr_id;
       request.tag = wr.tm.add.tag;
       request.mask = wr.tm.add.mask;
-      sges.clear();
-      for (const ibv_sge& s :
-           std::span(wr.tm.add.sg_list, static_cast<std::size_t>(wr.tm.add.num_sge)))
-        sges.push_back({s.addr, s.length, s.lkey});
-      request.sges = sges;
+      request.sges = sges.of(wr.tm.add.sg_list, wr.tm.add.num_sge);
       return request;
     case IBV_WR_TAG_DEL:
       request.operation = driver::CompletionOpcode::TagRemoved;
@@ -178,7 +172,7 @@ Outcome<driver::TagRequest> tag_request(const ibv_ops_wr& wr, std::vector<driver
 int post_srq_ops(ibv_srq* srq, ibv_ops_wr* next, ibv_ops_wr** bad) noexcept {
   const int code = answer_errno([&] {
     return Srq::of(srq).owner().command([&](driver::Engine& engine, Time now) -> Outcome<void> {
-      std::vector<driver::Sge> sges;
+      SgeCopy sges;
       for (; next != nullptr; next = next->next) {
         const auto request = tag_request(*next, sges);
         if (!request) return request.error();

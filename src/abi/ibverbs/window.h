@@ -22,7 +22,10 @@ class Mw final : public ibv_mw, public Owned {
   wire::Key key() const { return {rkey}; }
 
  private:
-  Mw(Pd& domain, ibv_mw_type of_type) : ibv_mw{domain.context, &domain, 0, 0, of_type} {}
+  Mw(Pd& domain, ibv_mw_type of_type)
+      : ibv_mw{domain.context, &domain, 0, 0, of_type}, domain_(&domain) {}
+
+  PdUse domain_;
 };
 
 // The request that binds `mw` under `new_key`.

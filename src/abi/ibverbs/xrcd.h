@@ -16,6 +16,7 @@ class Xrcd final : public ibv_xrcd, public Owned {
   static Xrcd& of(ibv_xrcd* verbs) { return static_cast<Xrcd&>(*verbs); }
 
   void abandon(driver::Engine& engine, Time now) override;
+  bool holds_others() const override { return true; }
 
   Context& owner() { return Context::of(context); }
   std::uint32_t number() const { return number_; }
