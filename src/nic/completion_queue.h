@@ -66,10 +66,13 @@ class CompletionQueue {
     taken_ = 0;
   }
 
-  // An event that waits under the old rule and would not under the new one is due at once.
+  // An event that waits is due when it would be had the new rule been there before it.
   void moderate(const Moderation& rule) {
+    if (held_ != 0)
+      event_due_ = rule.is_on() && held_ < rule.count
+                       ? event_due_ + (rule.period - moderation_.period)
+                       : Time{0};
     moderation_ = rule;
-    if (!rule.is_on() && held_ != 0) event_due_ = Time{0};
   }
   // When an event leaves although no further completion comes; never() if none waits.
   Time event_due() const { return event_due_; }

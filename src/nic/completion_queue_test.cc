@@ -104,6 +104,19 @@ TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
   EXPECT_EQ(cq.event_due(), Time{0});
 }
 
+TEST(NicCompletionQueue, HoldsAnEventAsTheNewRuleSays) {
+  QueueBench bench;
+  CompletionQueue cq(1, kRing);
+  cq.moderate(kThreeOrTen);
+  cq.arm(CompletionQueue::Armed::Any);
+  EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
+  cq.moderate({3, microseconds(4)});
+  EXPECT_EQ(cq.event_due(), at(5)) << "counted from the first that is held";
+  EXPECT_FALSE(bench.write(cq, at(2)).wants_event);
+  cq.moderate({2, microseconds(4)});
+  EXPECT_EQ(cq.event_due(), Time{0}) << "there are two";
+}
+
 TEST(NicCompletionQueue, FailsOrLosesWhatItHasNoRoomFor) {  // CASES C36
   QueueBench bench;
   CompletionQueue failing(1, kRing);

@@ -274,6 +274,7 @@ void Device::fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now) {
     if (context.send_cqn == cq.cqn() || context.receive_cqn == cq.cqn())
       fail_qp(slots_[index], why, now);
   }
+  tell_of_shared_queues(now);
 }
 
 void Device::fail_qp(Slot& slot, const trace::Reason& why, Time now) {

@@ -362,7 +362,7 @@ Reason QueuePair::place(const PayloadRef& to) {
     const bool is_own = to.place == PayloadRef::Place::SendWork;
     const Segments& segments = is_own ? fetched(to.work).segments : receive_.segments;
     const std::uint32_t pd = is_own ? context_.pd : receive_.pd;
-    if (!is_own && receive_.is_elsewhere) return {};
+    if (!is_own && receive_.elsewhere) return {};
     // What stands in front of a message that was matched is not placed.
     const std::uint64_t in_front = is_own ? 0 : receive_.skipped;
     const std::uint64_t left_out = to.offset < in_front ? in_front : 0;
@@ -446,6 +446,7 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
 }
 
 PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) {
+  if (receive_.elsewhere && done.status == Status::Success) start_rendezvous();
   if (done.status != Status::Success && done.status != Status::Flushed) last_reason_ = done.reason;
   Cqe cqe;
   cqe.cookie = receive_.cookie;

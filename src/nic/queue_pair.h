@@ -192,8 +192,7 @@ class QueuePair final : public transport::MemoryPort {
   void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
   // queue_pair_shared.cc
   std::optional<transport::ReceiveSlot> take_tagged(SharedReceiveQueue& from);
-  bool start_rendezvous(const TagList::Entry& entry, const TagHeader& tag,
-                        const RendezvousHeader& message);
+  void start_rendezvous();
   Rendezvous* rendezvous_of(std::uint32_t work);
   void post_own(Rendezvous& own, transport::SendWork work);
   std::optional<PendingCqe> on_own_done(const transport::SendCompletion& done, Time now);

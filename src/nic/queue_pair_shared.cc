@@ -60,6 +60,7 @@ constexpr std::uint8_t bits_of(CqeFlag flag) { return static_cast<std::uint8_t>(
 
 // The message's first packet is in hand, and its headers with it: they are smaller than any MTU.
 std::optional<transport::ReceiveSlot> QueuePair::take_tagged(SharedReceiveQueue& from) {
+  if (from.failed()) return std::nullopt;
   TagList& tags = *from.tags();
   const auto tag = TagHeader::of(payload_);
   const auto message = RendezvousHeader::of(payload_);
@@ -101,25 +102,24 @@ std::optional<transport::ReceiveSlot> QueuePair::take_tagged(SharedReceiveQueue&
     receive_.skipped = TagHeader::kBytes;
     slot.capacity_bytes = TagHeader::kBytes + entry->bytes();
   } else {
-    receive_.is_elsewhere = true;
+    receive_.elsewhere = message;
     slot.capacity_bytes = kMaxRendezvousBytes;
-    if (!slot.broken && !start_rendezvous(*entry, *tag, *message))
+    if (!slot.broken && !requester_)  // in RTR it receives only
       slot.broken = {.id = trace::ReasonId::QpNotReady, .object = context_.qpn.value};
   }
   return slot;
 }
 
-// Numbers of its own, half a circle away from those of requests that the program posts.
-bool QueuePair::start_rendezvous(const TagList::Entry& entry, const TagHeader& tag,
-                                 const RendezvousHeader& message) {
-  if (!requester_) return false;  // in RTR it receives only
+// What asks for it has been received. Numbers of its own, half a circle away from those of requests
+// that the program posts.
+void QueuePair::start_rendezvous() {
+  const RendezvousHeader& message = *receive_.elsewhere;
   Rendezvous own;
   own.work = send_done_ + 0x4000'0000 + rendezvous_next_++ % 0x1000'0000;
   own.receive = receive_;
   own.receive.flags = bits_of(CqeFlag::TagDataHere);
-  own.receive.tag = tag.tag;
   std::uint32_t left = message.length;
-  for (Segment s : entry.segments) {
+  for (Segment s : receive_.segments) {
     s.bytes = std::min(s.bytes, left);
     left -= s.bytes;
     own.request.segments.push_back(s);
@@ -131,7 +131,6 @@ bool QueuePair::start_rendezvous(const TagList::Entry& entry, const TagHeader& t
   fetch.remote_address = message.address;
   fetch.rkey = {message.rkey};
   post_own(rendezvous_.back(), fetch);
-  return true;
 }
 
 void QueuePair::post_own(Rendezvous& own, transport::SendWork work) {

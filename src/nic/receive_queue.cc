@@ -27,7 +27,7 @@ Reason ReceiveQueue::fetch(FetchedReceive& into, wire::Qpn taker, Time now) {
   into.kind = CqeKind::Receive;
   into.flags = 0;
   into.skipped = 0;
-  into.is_elsewhere = false;
+  into.elsewhere = std::nullopt;
   into.segments.clear();
   into.ready_at = outcome.ready_at;
   if (!outcome) return outcome.reason;

@@ -14,6 +14,7 @@
 
 #include "nic/host_memory.h"
 #include "nic/ring_format.h"
+#include "nic/tag_list.h"
 #include "transport/memory_port.h"
 
 namespace softhca::nic {
@@ -39,7 +40,8 @@ struct FetchedReceive {
   std::uint64_t tag{};
   std::uint32_t private_word{};
   std::uint32_t skipped{};  // bytes in front
-  bool is_elsewhere{};      // a rendezvous: nothing of it is placed
+  std::optional<RendezvousHeader>
+      elsewhere{};  // where the message is; nothing of this one is placed
 };
 
 class ReceiveQueue {

@@ -56,7 +56,7 @@ struct Announced {
     return {end.host, start, region->key};
   }
   Buffer ordinary_of_sender() { return answers = make_buffer(ends.a); }
-  void announce(std::uint32_t rkey) {
+  void announce(std::uint32_t rkey, std::uint32_t send_bytes = 32) {
     std::vector<std::byte> bytes(32);
     bytes[0] = std::byte{1};
     store_be(Bytes(bytes), 8, kTag);
@@ -64,7 +64,7 @@ struct Announced {
     store_be(Bytes(bytes), 24, rkey);
     store_be(Bytes(bytes), 28, kMessageBytes);
     world.host(0).store(header.start, bytes);
-    const std::array sges{header.sge(0, 32)};
+    const std::array sges{header.sge(0, send_bytes)};
     driver::SendRequest request = remote_request(WorkOpcode::Send, sges, 0, {});
     request.flags |= driver::SendFlag::Signaled;
     ASSERT_TRUE(world.host(0).engine().post_send(*ends.a.qp, request, false, now()));
@@ -138,6 +138,17 @@ TEST(Tags, AnAnnouncementOfMoreThanTheReceiveHoldsIsUnexpected) {
   EXPECT_EQ(done[0].wr_id, 55u);
   EXPECT_FALSE(done[0].tag_matched);
   EXPECT_EQ(done[0].byte_count, 32u);
+}
+
+TEST(Tags, AnAnnouncementThatIsTooLongFailsTheReceiveOnceAndFetchesNothing) {
+  Announced s;
+  s.announce(s.source.key.value, nic::kMaxRendezvousBytes + 1);
+  const auto done = Announced::taken(*s.cq);
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].wr_id, 9u);
+  EXPECT_EQ(done[0].status, Status::LocalLength);
+  const auto there = s.world.host(1).load(s.target.start, kBufferBytes);
+  EXPECT_TRUE(std::ranges::all_of(there, [](std::byte b) { return b == std::byte{0x11}; }));
 }
 
 }  // namespace
