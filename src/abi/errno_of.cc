@@ -71,6 +71,9 @@ constexpr Row kErrnos[] = {
     {ImportFromElsewhere, EOPNOTSUPP},
     {ImportUnknown, ENOENT},
     {NotDmaBuf, EINVAL},
+    {ProfileUnknown, EINVAL},
+    {NotInProfile, EOPNOTSUPP},
+    {SlotsNeverFree, ENOMEM},
     // Shared receive queues and XRC: what the kernel answers for domains of files.
     {SharedQueueOtherDomain, EINVAL},
     {ReceivesAreShared, EINVAL},

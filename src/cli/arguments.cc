@@ -1,5 +1,7 @@
 #include "cli/arguments.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -9,6 +11,7 @@
 #include <memory>
 
 #include "base/address.h"
+#include "driver/profile.h"
 
 namespace softhca::cli {
 namespace {
@@ -164,11 +167,17 @@ void Grammar::add_run() {
       "Example: softhca run --netdev lo -- ibv_devinfo\n"
       "PROGRAM gets each option as a variable: SOFTHCA_NETDEV, SOFTHCA_STRICT and more.\n"
       "The exit status is that of PROGRAM; 126 or 127 if it cannot be started.");
-  const auto add = [this](const char* name, auto& value, const char* word, const char* text) {
+  const auto add = [this](const char* name, auto& value, const char* word,
+                          const std::string& text) {
     return run->add_option(name, value, text)->option_text(word);
   };
   add("--netdev", run_values.netdev, "IF", "Use this network interface, or these: IF,IF");
   run->add_flag("--strict", run_values.strict, "Limits and refusals as on hardware");
+  std::vector<std::string> profiles;
+  for (const driver::Profile& profile : driver::profiles()) profiles.emplace_back(profile.name);
+  add("--profile", run_values.profile, "NAME",
+      "Offer and refuse what this device does: " + fmt::format("{}", fmt::join(profiles, ", ")))
+      ->check(CLI::IsMember(profiles));
   add("--pcap", run_values.pcap, "FILE", "Write every packet to FILE, for Wireshark");
   add("--trace", run_values.trace, "FILE", "Record every step of each process to FILE.PID");
   add("--ledger", run_values.ledger, "FILE", "Add what each process did to FILE: softhca ledger");

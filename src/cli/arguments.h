@@ -17,6 +17,7 @@ namespace softhca::cli {
 struct RunArguments {
   std::optional<std::string> netdev;
   bool strict = false;
+  std::optional<std::string> profile;
   bool scatter = false;
   std::optional<std::string> pcap;
   std::optional<std::string> trace;

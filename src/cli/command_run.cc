@@ -62,6 +62,7 @@ os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& l
       {kLibraryPathVariable, library_path_with(libraries.string(), before)}};
   if (run.netdev) changes.emplace_back("SOFTHCA_NETDEV", *run.netdev);
   if (run.strict) changes.emplace_back("SOFTHCA_STRICT", "1");
+  if (run.profile) changes.emplace_back("SOFTHCA_PROFILE", *run.profile);
   if (run.scatter) changes.emplace_back("SOFTHCA_SCATTER", "1");
   if (run.pcap) changes.emplace_back("SOFTHCA_PCAP", absolute_name(*run.pcap));
   if (run.trace) changes.emplace_back("SOFTHCA_TRACE", absolute_name(*run.trace));

@@ -51,6 +51,11 @@ Completion completion_of(const Cqe& cqe) {
   return out;
 }
 
+CompletionQueue::Side side_of(const Cqe& cqe) {
+  const bool is_send = cqe.kind < static_cast<std::uint8_t>(nic::CqeKind::Receive);
+  return is_send ? CompletionQueue::Side::Send : CompletionQueue::Side::Receive;
+}
+
 constexpr std::uint32_t kForgotten = 0xffff'ffff;  // no QPN
 
 }  // namespace
@@ -89,7 +94,10 @@ std::size_t CompletionQueue::poll(std::span<Completion> out) {
     const Bytes slot = ring.slot(at);
     if (load_lap(slot) != 1 + at / ring.capacity) break;
     const Cqe cqe = load_cqe(slot);
-    if (cqe.qpn != kForgotten) out[count++] = completion_of(cqe);
+    if (cqe.qpn != kForgotten) {
+      out[count++] = completion_of(cqe);
+      if (remembers_) taken_[{cqe.qpn, side_of(cqe)}] = cqe.work + 1;
+    }
     ++at;
   }
   ring.next.store(at, std::memory_order_relaxed);
@@ -99,8 +107,16 @@ std::size_t CompletionQueue::poll(std::span<Completion> out) {
   return count;
 }
 
+std::uint32_t CompletionQueue::taken(wire::Qpn qpn, Side side) {
+  ASSERT(remembers_);
+  const std::lock_guard lock(consumer_);
+  const auto found = taken_.find({qpn.value, side});
+  return found == taken_.end() ? 0 : found->second;
+}
+
 void CompletionQueue::forget(wire::Qpn qpn) {
   const std::lock_guard lock(consumer_);
+  for (const Side side : {Side::Send, Side::Receive}) taken_.erase({qpn.value, side});
   const Ring& ring = *ring_.load(std::memory_order_relaxed);
   for (std::uint64_t at = ring.next.load(std::memory_order_relaxed);; ++at) {
     const Bytes slot = ring.slot(at);

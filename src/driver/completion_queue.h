@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,12 @@ class CompletionQueue {
   // under way: the caller then drives the device and looks again.
   std::size_t poll(std::span<Completion> out);
   bool is_empty() const { return !is_filled(*ring_.load(std::memory_order_acquire)); }
+
+  // From now on remembers what has been polled, for taken().
+  void remember() { remembers_ = true; }
+  enum class Side : std::uint8_t { Send, Receive };
+  // How many requests of a queue have ended with completions that were polled. REQUIRES: remember()
+  std::uint32_t taken(wire::Qpn qpn, Side side);
 
   // Forgets completions of a queue pair that is being destroyed.
   void forget(wire::Qpn qpn);
@@ -54,9 +61,11 @@ class CompletionQueue {
   Ring& start_ring(std::uint32_t capacity, RingMemory memory);
 
   std::uint32_t cqn_;
-  EventSink* events_;                         // null: nobody
-  std::mutex consumer_;                       // among threads that poll
-  std::vector<std::unique_ptr<Ring>> rings_;  // the last one is in use
+  EventSink* events_;    // null: nobody
+  std::mutex consumer_;  // among threads that poll
+  bool remembers_{};
+  std::map<std::pair<std::uint32_t, Side>, std::uint32_t> taken_;  // by QPN; under consumer_
+  std::vector<std::unique_ptr<Ring>> rings_;                       // the last one is in use
   std::atomic<Ring*> ring_{nullptr};
 };
 

@@ -190,9 +190,9 @@ std::optional<Engine::RegionExample> Engine::first_region() const {
 
 namespace {
 
-Reason check_entries(std::uint32_t entries) {
-  if (entries != 0 && entries <= nic::kMaxCqes) return {};
-  return {.id = ReasonId::AttributeOutOfRange, .length = entries, .high = nic::kMaxCqes};
+Reason check_entries(std::uint32_t entries, std::uint32_t most = nic::kMaxCqes) {
+  if (entries != 0 && entries <= most) return {};
+  return {.id = ReasonId::AttributeOutOfRange, .length = entries, .high = most};
 }
 
 std::uint64_t cq_bytes(std::uint32_t slots) {
@@ -207,7 +207,7 @@ std::uint64_t Engine::ring_bytes(const CompletionQueueSpec& spec) {
 
 Result<CompletionQueue*, Reason> Engine::create_cq(const CompletionQueueSpec& spec, Time now) {
   EngineState& s = *state_;
-  if (const Reason bad = check_entries(spec.entries)) return bad;
+  if (const Reason bad = check_entries(spec.entries, s.parts.profile.cqes)) return bad;
   if (s.cqs.size() >= nic::kMaxCqs)
     return Reason{.id = ReasonId::LimitExceeded, .high = nic::kMaxCqs};
   const std::uint32_t slots = std::bit_ceil(spec.entries);
@@ -218,6 +218,7 @@ Result<CompletionQueue*, Reason> Engine::create_cq(const CompletionQueueSpec& sp
   s.device.create_cq(cqn, {ring->bus(), slots},
                      spec.loses_overrun ? Overrun::Loses : Overrun::Fails);
   auto cq = std::make_unique<CompletionQueue>(cqn, slots, std::move(*ring), spec.events);
+  if (s.parts.profile.frees_when_polled) cq->remember();
   CompletionQueue* raw = cq.get();
   s.cqs.emplace(cqn, std::move(cq));
   s.cq_programs.emplace(cqn, s.parts.space.program());
@@ -245,7 +246,7 @@ Result<void, Reason> Engine::destroy_cq(CompletionQueue& cq, Time now) {
 
 Result<void, Reason> Engine::resize_cq(CompletionQueue& cq, std::uint32_t entries, Time now) {
   EngineState& s = *state_;
-  if (const Reason bad = check_entries(entries)) return bad;
+  if (const Reason bad = check_entries(entries, s.parts.profile.cqes)) return bad;
   const std::uint32_t slots = std::bit_ceil(entries);
   if (slots == cq.capacity()) return {};
   auto ring = s.registrations.add_ring(cq_bytes(slots), now);

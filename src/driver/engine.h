@@ -274,6 +274,8 @@ class Engine {
  private:
   trace::Reason check_spec(const QueuePairSpec& spec) const;
   trace::Reason open_addresses(const QueuePair& qp) const;
+  trace::Reason check_room(const QueuePair& qp);
+  std::uint32_t receives_done(const QueuePair& qp) const;
   Result<std::size_t, trace::Reason> store_address(const QueuePair& qp, const DatagramTarget& to,
                                                    Bytes slot) const;
 

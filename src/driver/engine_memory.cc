@@ -53,6 +53,7 @@ Result<void, Reason> Engine::advise(std::uint32_t pd, Prefetch how, std::span<co
 
 Result<std::uint32_t, Reason> Engine::alloc_dm(std::uint64_t bytes, std::uint32_t log_alignment) {
   EngineState& s = *state_;
+  if (!s.parts.profile.has(Feature::DeviceMemory)) return s.not_offered("device memory");
   if (bytes == 0) return Reason{.id = ReasonId::BadLength};
   constexpr std::uint32_t kLogAlignmentMost = 20;
   static_assert(std::uint64_t{1} << kLogAlignmentMost == nic::kDeviceMemoryBytes);

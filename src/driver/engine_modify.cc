@@ -144,7 +144,7 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
   }
   if (to == QpState::Reset) {
     next = {};
-    qp.send_.posted = qp.send_.rung = qp.receive_.posted = qp.receive_.rung = 0;
+    qp.send_.posted = qp.send_.rung = qp.send_.signaled = qp.receive_.posted = qp.receive_.rung = 0;
   }
   s.device.modify_qp(qp.qpn(), next, to, path, now);
   if (to == QpState::Reset) {

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "driver/address_space.h"
+#include "driver/profile.h"
 #include "host/dma_domain.h"
 #include "host/pin.h"
 #include "host/ram.h"
@@ -37,7 +38,7 @@ struct EngineParts {
   nic::Tables tables;
   std::uint32_t first_qpn{};
   std::uint64_t seed{};
-  bool strict{};   // refuses what would not be as on hardware
+  Profile profile{};
   bool scatter{};  // map 4 KiB leaves in permuted order
   // Where the whole address space of the program, 47 bits of it, may be mapped on demand; nothing:
   // it may not. REQUIRES: nobody else uses these bus addresses.

@@ -24,15 +24,15 @@ constexpr std::uint32_t round_up(std::uint32_t n, std::uint32_t to) {
   return (n + to - 1) / to * to;
 }
 
-Reason check_capacity(const QueueCapacity& c) {
+Reason check_capacity(const QueueCapacity& c, std::uint32_t sges = nic::kMaxSges) {
   const auto over = [](std::uint32_t asked, std::uint32_t limit) {
     return Reason{.id = ReasonId::LimitExceeded, .length = asked, .high = limit};
   };
   if (c.send_requests > nic::kMaxQueueEntries) return over(c.send_requests, nic::kMaxQueueEntries);
   if (c.receive_requests > nic::kMaxQueueEntries)
     return over(c.receive_requests, nic::kMaxQueueEntries);
-  if (c.send_sges > nic::kMaxSges) return over(c.send_sges, nic::kMaxSges);
-  if (c.receive_sges > nic::kMaxSges) return over(c.receive_sges, nic::kMaxSges);
+  if (c.send_sges > sges) return over(c.send_sges, sges);
+  if (c.receive_sges > sges) return over(c.receive_sges, sges);
   if (c.inline_bytes > nic::kMaxInlineBytes) return over(c.inline_bytes, nic::kMaxInlineBytes);
   return {};
 }
@@ -166,6 +166,7 @@ Reason Engine::check_spec(const QueuePairSpec& spec) const {
     case QpType::Ud:
       break;
     case QpType::RawPacket:
+      if (!state_->parts.profile.has(Feature::RawPackets)) return {.id = ReasonId::NotInProfile};
       if (!spec.is_work_queue && !state_->parts.may_use_raw_packets())
         return {.id = ReasonId::RawNotPermitted};
       break;
@@ -198,7 +199,7 @@ Result<QueuePair*, Reason> Engine::create_qp(const QueuePairSpec& spec, Time now
   EngineState& s = *state_;
   const QueueCapacity granted = granted_capacity(spec);
   Reason bad = check_spec(spec);
-  if (!bad) bad = check_capacity(granted);
+  if (!bad) bad = check_capacity(granted, s.parts.profile.sges);
   if (bad) return s.refused("creating a queue pair", bad);
 
   std::unique_ptr<QueuePair> qp(new QueuePair);
@@ -298,8 +299,7 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
     return state_->refused("posting a send to " + name_of(qp), bad, &qp);
   const bool is_inline = request.flags.has(SendFlag::Inline);
   WorkRing& ring = qp.send_;
-  if (ring.posted - published(qp.record_->send_done) >= ring.slots)
-    return Reason{.id = ReasonId::QueueFull, .object = qp.qpn().value, .high = ring.slots};
+  if (const Reason full = check_room(qp)) return full;
 
   nic::SendWqe wqe;
   wqe.cookie = request.wr_id;
@@ -313,6 +313,8 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   wqe.index = ring.posted;
   wqe.opcode = static_cast<std::uint8_t>(request.opcode);
   wqe.flags = wqe_flags(request, qp.signal_all_);
+  if ((wqe.flags & static_cast<unsigned>(nic::WqeFlag::Signaled)) != 0)
+    ring.signaled = ring.posted + 1;
   const Bytes slot = ring.slot(ring.posted);
   std::size_t at = sizeof wqe;
   if (qp.type_ == transport::QpType::Ud) {
@@ -341,6 +343,27 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   ++ring.posted;
   if (!more) ring_send_doorbell(qp, now);
   return {};
+}
+
+// Whether the send queue has a slot for one more.
+Reason Engine::check_room(const QueuePair& qp) {
+  const WorkRing& ring = qp.send_;
+  const bool when_polled = state_->parts.profile.frees_when_polled;
+  const std::uint32_t done = when_polled ? qp.send_cq_->taken(qp.qpn(), CompletionQueue::Side::Send)
+                                         : published(qp.record_->send_done);
+  if (ring.posted - done < ring.slots) return {};
+  const bool is_for_good =
+      when_polled && ring.posted - ring.signaled >= ring.slots && qp.state() == QpState::Rts;
+  Reason full{.id = is_for_good ? ReasonId::SlotsNeverFree : ReasonId::QueueFull,
+              .object = qp.qpn().value,
+              .high = ring.slots};
+  return is_for_good ? state_->refused("posting a send to " + name_of(qp), full, &qp) : full;
+}
+
+std::uint32_t Engine::receives_done(const QueuePair& qp) const {
+  if (state_->parts.profile.frees_when_polled && qp.receive_cq_ != nullptr)
+    return qp.receive_cq_->taken(qp.qpn(), CompletionQueue::Side::Receive);
+  return published(qp.record_->receive_done);
 }
 
 // The kernel's part of an address handle: where packets to it leave from.
@@ -375,8 +398,7 @@ Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& r
   };
   if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
   if (qp.receive_.slots == 0) return refuse(ReasonId::ReceivesAreShared);
-  const auto posted =
-      qp.receive_.post_receive(request, published(qp.record_->receive_done), qp.qpn().value);
+  const auto posted = qp.receive_.post_receive(request, receives_done(qp), qp.qpn().value);
   if (posted && !more) ring_receive_doorbell(qp, now);
   return posted;
 }

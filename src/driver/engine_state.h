@@ -63,6 +63,10 @@ struct EngineState {
   std::set<trace::ReasonId> told_calls;
   trace::Reason refused(std::string_view call, const trace::Reason& reason,
                         const QueuePair* qp = nullptr);
+  // What the profile's device has not.
+  trace::Reason not_offered(std::string_view call) {
+    return refused(call, {.id = trace::ReasonId::NotInProfile});
+  }
   void tell(std::string_view what, const trace::Reason& reason,
             const QueuePair* qp = nullptr) const {
     if (listener) listener(what, reason, particulars_of(*this, reason, qp));

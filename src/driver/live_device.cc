@@ -256,7 +256,12 @@ Result<std::shared_ptr<LiveDevice>, Reason> LiveDevice::open(const DeviceDescrip
   const auto current = describe_interface(which);
   if (!current) return Reason{.id = ReasonId::NoInterface, .object = which.interface_index};
   auto machine = LiveMachine::open(*current);
-  if (!machine) return machine.error();
+  if (!machine) {
+    if (!os::env_flag("SOFTHCA_QUIET").value_or(false))
+      std::fprintf(stderr, "softhca: %s: cannot be opened: %s\n", current->name.c_str(),
+                   trace::reason_text(machine.error()).c_str());
+    return machine.error();
+  }
   device.reset(new LiveDevice(*current));
   device->inside_->machine = std::move(*machine);
   registry.open.push_back({which.interface_index, device.get(), device});
@@ -331,6 +336,8 @@ void LiveDevice::expect_sleep() {
 }
 
 const DeviceDescription& LiveDevice::description() const { return inside_->description; }
+
+const Profile& LiveDevice::profile() const { return inside_->machine->profile(); }
 
 void LiveDevice::refresh_port() {
   if (is_left_behind()) return;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "driver/engine.h"
+#include "driver/profile.h"
 #include "os/self.h"
 
 namespace softhca::driver {
@@ -64,6 +65,7 @@ class LiveDevice {
   Time clock_now() const { return now(); }
 
   const DeviceDescription& description() const;
+  const Profile& profile() const;
   // Looks at the interface again: state, MTU, addresses. Nothing where it was left behind.
   void refresh_port();
 

@@ -61,17 +61,21 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-LiveSettings LiveSettings::from_environment() {
-  return {.strict = os::env_flag("SOFTHCA_STRICT").value_or(false),
-          .scatter = os::env_flag("SOFTHCA_SCATTER").value_or(false),
-          .quiet = os::env_flag("SOFTHCA_QUIET").value_or(false),
-          .pin = backend_named(os::env_text("SOFTHCA_PIN")),
-          .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
-          .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
-          .ledger = os::env_text("SOFTHCA_LEDGER").value_or("")};
+Result<LiveSettings, Reason> LiveSettings::from_environment() {
+  const auto profile = profile_from_environment();
+  if (!profile) return Reason{.id = ReasonId::ProfileUnknown};
+  return LiveSettings{.profile = *profile,
+                      .scatter = os::env_flag("SOFTHCA_SCATTER").value_or(false),
+                      .quiet = os::env_flag("SOFTHCA_QUIET").value_or(false),
+                      .pin = backend_named(os::env_text("SOFTHCA_PIN")),
+                      .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
+                      .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
+                      .ledger = os::env_text("SOFTHCA_LEDGER").value_or("")};
 }
 
 Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
+  auto settings = LiveSettings::from_environment();
+  if (!settings) return settings.error();
   auto memory =
       os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
   if (!memory)
@@ -81,9 +85,8 @@ Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescr
   const std::uint64_t seed = os::random_seed();
   auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
   if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
-  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, LiveSettings::from_environment(),
-                                                       std::move(*memory), std::move(*copy),
-                                                       std::move(*block)));
+  std::unique_ptr<LiveMachine> machine(new LiveMachine(
+      which, std::move(*settings), std::move(*memory), std::move(*copy), std::move(*block)));
   machine->build_engine(seed);
   return machine;
 }
@@ -100,7 +103,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
       copy_(std::move(copy)),
       kernel_pins_(os::KernelPins::open(settings_.pin)),
       ram_(host::Ram::of_process(copy_)),
-      pins_(&kernel_pins_, {.strict = settings_.strict, .memlock_limit = os::memlock_limit()},
+      pins_(&kernel_pins_,
+            {.strict = settings_.profile.holds_memory, .memlock_limit = os::memlock_limit()},
             *tracer_),
       frames_(tables_.iommu()),
       contexts_(frames_, *tracer_),
@@ -120,7 +124,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
            host::IommuMode::TranslateStrict, os::random_seed()),
       block_(std::move(block)) {
   ram_.own(rings_.reserved());
-  if (settings_.strict) ram_.go_by_frame(&pins_);
+  if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);
   fill_header();
 }
 
@@ -174,7 +178,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
                   .seed = seed,
-                  .strict = settings_.strict,
+                  .profile = settings_.profile,
                   .scatter = settings_.scatter,
                   .whole_space = place_of_whole_space(os::random_seed()),
                   .open_path = [this](const wire::Gid& source,

@@ -25,7 +25,7 @@ namespace softhca::driver {
 
 // SOFTHCA_* variables that a machine obeys.
 struct LiveSettings {
-  bool strict{};
+  Profile profile{};
   bool scatter{};
   bool quiet{};
   std::optional<os::PinBackend> pin;  // nothing: the best that works
@@ -33,16 +33,19 @@ struct LiveSettings {
   std::string trace;
   std::string ledger;
 
-  static LiveSettings from_environment();
+  // FAILS WITH ProfileUnknown
+  static Result<LiveSettings, trace::Reason> from_environment();
 };
 
 class LiveMachine {
  public:
-  // FAILS WITH NoInterface (gone), AddressesExhausted (no memory for tables), LimitExceeded (QPNs)
+  // FAILS WITH ProfileUnknown, NoInterface (gone), AddressesExhausted (no memory for tables),
+  // LimitExceeded (QPNs)
   static Result<std::unique_ptr<LiveMachine>, trace::Reason> open(const DeviceDescription& which);
   ~LiveMachine();
 
   Engine& engine() { return *engine_; }
+  const Profile& profile() const { return settings_.profile; }
   link::UdpLink& udp() { return *udp_; }
   Time now() const { return clock_.now(); }
   trace::Tracer& tracer() { return *tracer_; }

@@ -146,7 +146,10 @@ Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, b
   if (request.access.has(Access::ZeroBased)) request.io_address = {0};
   if (const Reason bad = check_request(request)) return bad;
   if (const Reason bad = check_pages(request)) return bad;
-  if (request.access.has(Access::OnDemand)) return hold_on_demand(request);
+  if (request.access.has(Access::OnDemand)) {
+    if (!parts_.profile.has(Feature::OnDemand)) return Reason{.id = ReasonId::NotInProfile};
+    return hold_on_demand(request);
+  }
   const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
   Held held{.request = request, .pins = {}, .mapping = {}};
   Reason bad = pin_all(frames, held, counted, now);

@@ -32,9 +32,13 @@ std::uint64_t Engine::ring_bytes(const SrqSpec& spec) {
 Result<SharedReceiveQueue*, Reason> Engine::create_srq(const SrqSpec& spec, Time now) {
   EngineState& s = *state_;
   if (const Reason bad = check_requests(spec.capacity.requests)) return bad;
-  if (spec.capacity.sges > nic::kMaxSges)
-    return Reason{
-        .id = ReasonId::AttributeOutOfRange, .length = spec.capacity.sges, .high = nic::kMaxSges};
+  const Profile& profile = s.parts.profile;
+  if (spec.capacity.sges > profile.shared_sges)
+    return Reason{.id = ReasonId::AttributeOutOfRange,
+                  .length = spec.capacity.sges,
+                  .high = profile.shared_sges};
+  if (spec.capacity.tags != 0 && !profile.has(Feature::TagMatching))
+    return s.not_offered("matching of tags");
   if (spec.capacity.tags > nic::kMaxTags)
     return Reason{
         .id = ReasonId::AttributeOutOfRange, .length = spec.capacity.tags, .high = nic::kMaxTags};
@@ -151,6 +155,7 @@ void Engine::ring_receive_doorbell(SharedReceiveQueue& srq, Time now) {
 Result<std::uint32_t, Reason> Engine::open_xrcd(const std::optional<FileIdentity>& file,
                                                 XrcdOpening how) {
   EngineState& s = *state_;
+  if (!s.parts.profile.has(Feature::Xrc)) return s.not_offered("opening an XRC domain");
   const auto known = std::ranges::find_if(
       s.xrcds, [&](const auto& entry) { return file && entry.second.file == file; });
   if (known != s.xrcds.end()) {
@@ -163,7 +168,7 @@ Result<std::uint32_t, Reason> Engine::open_xrcd(const std::optional<FileIdentity
     // Both have queues of their own; who means those of the other is refused when he names one.
     const Reason reason{.id = ReasonId::XrcDomainElsewhere};
     s.tell("opening an XRC domain", reason);
-    if (s.parts.strict) return reason;
+    if (s.parts.profile.shares_xrc_files) return reason;
   }
   const auto number = s.xrcd_numbers.take();
   if (!number) {

@@ -20,6 +20,7 @@ struct WorkRing {
   std::uint32_t segments{};  // scatter-gather entries of a request at most
   std::uint32_t posted{};    // requests ever posted, modulo 2^32
   std::uint32_t rung{};      // of these, how many the device was told of
+  std::uint32_t signaled{};  // how many there were with the last that asks for a completion
 
   // A ring for receives, without memory if `slots` is 0. FAILS WITH what Registrations::add_ring
   // says

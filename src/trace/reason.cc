@@ -303,6 +303,16 @@ constexpr ReasonInfo kReasons[] = {
      "Name an XRC queue in the work request, not at create_qp."},
     {TagNotThere, "tag_not_there", Nic, "A tag that is removed must still wait in the list.",
      "None: a message has taken it; its completion is there or comes."},
+    {ProfileUnknown, "profile_unknown", Driver, "SOFTHCA_PROFILE names a known profile.",
+     "Choose one of softhca, strict, rxe and mlx5, or unset it."},
+    {NotInProfile, "not_in_profile", Driver,
+     "The device of the profile in use (SOFTHCA_PROFILE) has this too.",
+     "Do without it, as on that device, or choose another profile."},
+    {SlotsNeverFree, "slots_never_free", Driver,
+     "On this profile's devices a slot of a send queue is free again when a completion behind it "
+     "has been polled, and no request in this full queue has one.",
+     "Signal at least one request of each max_send_wr (IBV_SEND_SIGNALED) and poll its "
+     "completion."},
 };
 
 }  // namespace

@@ -139,6 +139,10 @@ enum class ReasonId : std::uint16_t {
   ImportFromElsewhere = 168,
   ImportUnknown = 169,
   NotDmaBuf = 170,
+  // Profiles of devices.
+  ProfileUnknown = 230,
+  NotInProfile = 231,
+  SlotsNeverFree = 232,
 };
 
 // The key table said no, and not what lies behind it.

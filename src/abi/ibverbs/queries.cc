@@ -17,6 +17,8 @@
 namespace softhca::abi {
 namespace {
 
+using driver::Feature;
+
 // An OUI in the range that anybody may use locally (second bit of the first octet), so that it
 // names no vendor whose devices programs have special rules for.
 constexpr std::uint32_t kVendorId = 0x0250ca;
@@ -37,7 +39,8 @@ std::uint32_t part_id() {
   return static_cast<std::uint32_t>(chosen.value_or(kPartId));
 }
 
-ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
+ibv_device_attr attributes_of(const driver::DeviceDescription& device,
+                              const driver::Profile& profile) {
   ibv_device_attr attr{};
   static_assert(sizeof SOFTHCA_VERSION <= sizeof attr.fw_ver);
   std::memcpy(attr.fw_ver, SOFTHCA_VERSION, sizeof SOFTHCA_VERSION);
@@ -52,16 +55,19 @@ ibv_device_attr attributes_of(const driver::DeviceDescription& device) {
                           IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
                           IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
                           IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  attr.max_sge = attr.max_sge_rd = nic::kMaxSges;
+  if (!profile.has(Feature::RawPackets))
+    attr.device_cap_flags &= ~unsigned{IBV_DEVICE_MANAGED_FLOW_STEERING};
+  if (!profile.has(Feature::Xrc)) attr.device_cap_flags &= ~unsigned{IBV_DEVICE_XRC};
+  attr.max_sge = attr.max_sge_rd = static_cast<int>(profile.sges);
   attr.max_cq = nic::kMaxCqs;
-  attr.max_cqe = nic::kMaxCqes;
+  attr.max_cqe = static_cast<int>(profile.cqes);
   attr.max_mr = nic::kMaxKeys;
   attr.max_mcast_grp = nic::kMaxMulticastGroups;
   attr.max_mcast_qp_attach = nic::kMaxMulticastMembers;
   attr.max_total_mcast_qp_attach = nic::kMaxMulticastGroups * nic::kMaxMulticastMembers;
   attr.max_srq = nic::kMaxSrqs;
   attr.max_srq_wr = nic::kMaxQueueEntries;
-  attr.max_srq_sge = nic::kMaxSges;
+  attr.max_srq_sge = static_cast<int>(profile.shared_sges);
   attr.max_mw = nic::kMaxWindows;
   attr.max_pd = nic::kMaxPds;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = nic::kMaxReads;
@@ -153,27 +159,32 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     if (size < offsetof(ibv_device_attr_ex, comp_mask) + sizeof attributes->comp_mask)
       return Errno{EINVAL};
     ibv_device_attr_ex attr{};
-    attr.orig_attr = attributes_of(Device::of(context->device).description());
+    const driver::Profile& profile = Context::of(context).device().profile();
+    attr.orig_attr = attributes_of(Device::of(context->device).description(), profile);
     attr.completion_timestamp_mask = ~std::uint64_t{0};
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
-    attr.odp_caps = odp_caps();
-    attr.xrc_odp_caps =
-        attr.odp_caps.per_transport_caps.rc_odp_caps & ~std::uint32_t{IBV_ODP_SUPPORT_RECV};
-    attr.max_dm_size = nic::kDeviceMemoryBytes;
+    if (profile.has(Feature::OnDemand)) attr.odp_caps = odp_caps();
+    if (profile.has(Feature::Xrc))
+      attr.xrc_odp_caps =
+          attr.odp_caps.per_transport_caps.rc_odp_caps & ~std::uint32_t{IBV_ODP_SUPPORT_RECV};
+    if (profile.has(Feature::DeviceMemory)) attr.max_dm_size = nic::kDeviceMemoryBytes;
     attr.phys_port_cnt_ex = 1;
-    attr.tm_caps = {.max_rndv_hdr_size = nic::kMaxRendezvousBytes,
-                    .max_num_tags = nic::kMaxTags,
-                    .flags = IBV_TM_CAP_RC,
-                    .max_ops = nic::kMaxTagOperations,
-                    .max_sge = nic::kMaxSges};
+    if (profile.has(Feature::TagMatching))
+      attr.tm_caps = {.max_rndv_hdr_size = nic::kMaxRendezvousBytes,
+                      .max_num_tags = nic::kMaxTags,
+                      .flags = IBV_TM_CAP_RC,
+                      .max_ops = nic::kMaxTagOperations,
+                      .max_sge = nic::kMaxSges};
     attr.device_cap_flags_ex = attr.orig_attr.device_cap_flags | kAtomicWriteFlag;
-    attr.max_wq_type_rq = nic::kMaxQps;
-    attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
-                     .max_rwq_indirection_tables = nic::kMaxSpreadTables,
-                     .max_rwq_indirection_table_size = nic::kMaxSpread,
-                     .rx_hash_fields_mask = kHashFields,
-                     .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
+    if (profile.has(Feature::RawPackets)) {
+      attr.max_wq_type_rq = nic::kMaxQps;
+      attr.rss_caps = {.supported_qpts = 1u << IBV_QPT_RAW_PACKET,
+                       .max_rwq_indirection_tables = nic::kMaxSpreadTables,
+                       .max_rwq_indirection_table_size = nic::kMaxSpread,
+                       .rx_hash_fields_mask = kHashFields,
+                       .rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ};
+    }
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &attr, std::min(size, sizeof attr));
     return {};
@@ -182,7 +193,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 
 VERB("IBVERBS_1.1", int, ibv_query_device, (ibv_context * context, ibv_device_attr* attributes)) {
   return answer_errno([&]() -> Outcome<void> {
-    *attributes = attributes_of(Device::of(context->device).description());
+    *attributes = attributes_of(Device::of(context->device).description(),
+                                Context::of(context).device().profile());
     return {};
   });
 }
