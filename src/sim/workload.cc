@@ -58,8 +58,10 @@ void Workload::set_up(End& end, const WorkloadSettings& settings) {
   end.memory.resize(settings.arena_bytes);
   for (std::byte& b : end.memory) b = static_cast<std::byte>(prng_.next());
   host.store(end.start, end.memory);
+  // One of type 2 would belong to the queue pair that bound it, which is no XRC target.
   if (prng_.below(2) == 0)
-    open_window(end, prng_.below(2) == 0 ? nic::WindowType::One : nic::WindowType::Two);
+    open_window(end, prng_.below(2) == 0 || end.queues.target != nullptr ? nic::WindowType::One
+                                                                         : nic::WindowType::Two);
 }
 
 // Unsignaled: bound when the post returns, since nothing is before it.
@@ -171,18 +173,19 @@ void Workload::post_sends(std::size_t from) {
     }
     driver::SendFlags flags = driver::SendFlag::Signaled;
     if (prng_.chance(1, 8)) flags |= driver::SendFlag::Fence;
-    const auto posted =
-        near.queues.host->engine().post_send(*near.queues.qp,
-                                             {.wr_id = d.posted,
-                                              .opcode = opcode_of(static_cast<int>(op.kind)),
-                                              .flags = flags,
-                                              .sges = std::span(sges).first(pieces),
-                                              .immediate = op.immediate,
-                                              .remote_address = far.start.value + remote,
-                                              .rkey = far.remote_key(),
-                                              .swap_or_add = op.swap_or_add,
-                                              .compare = op.compare},
-                                             false, world_.now());
+    const auto posted = near.queues.host->engine().post_send(
+        *near.queues.qp,
+        {.wr_id = d.posted,
+         .opcode = opcode_of(static_cast<int>(op.kind)),
+         .flags = flags,
+         .sges = std::span(sges).first(pieces),
+         .immediate = op.immediate,
+         .remote_address = far.start.value + remote,
+         .rkey = far.remote_key(),
+         .xrc_srqn = far.queues.target != nullptr ? far.queues.srq->srqn() : 0,
+         .swap_or_add = op.swap_or_add,
+         .compare = op.compare},
+        false, world_.now());
     if (!posted) break;
     ++d.posted;
   }

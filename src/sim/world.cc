@@ -9,6 +9,7 @@ namespace softhca::sim {
 
 using transport::QpAttribute;
 using transport::QpState;
+using transport::QpType;
 
 namespace {
 
@@ -107,23 +108,31 @@ bool World::run_until(const std::function<bool()>& done, Duration limit) {
 
 namespace {
 
-void bring_up(Connection::End& end, const Connection::End& peer, const ConnectionSettings& s,
-              wire::Psn own, wire::Psn theirs, Time now) {
-  driver::Engine& engine = end.host->engine();
+struct Psns {
+  wire::Psn own;
+  wire::Psn theirs;
+};
+
+// `qp` sends to `to`, a queue pair of `peer`, and hears it.
+void bring_up(driver::Engine& engine, driver::QueuePair& qp, const Host& peer,
+              const driver::QueuePair& to, const ConnectionSettings& s, Psns psns, Time now) {
   transport::QpAttributes a;
   a.state = QpState::Init;
   a.port = 1;
   a.access_flags = s.access;
   using Mask = transport::QpAttributeMask;
-  auto ok = engine.modify_qp(*end.qp, a,
+  const bool is_datagram = qp.type() == QpType::Ud;
+  a.qkey = kWorldQkey;
+  auto ok = engine.modify_qp(qp, a,
                              Mask(QpAttribute::State) | QpAttribute::PkeyIndex | QpAttribute::Port |
-                                 QpAttribute::AccessFlags,
+                                 (is_datagram ? QpAttribute::Qkey : QpAttribute::AccessFlags),
                              now);
   ASSERT(ok);
-  const bool is_reliable = s.type == transport::QpType::Rc;
+  const bool requests = qp.type() == QpType::Rc || qp.type() == QpType::XrcSend;
+  const bool responds = qp.type() == QpType::Rc || qp.type() == QpType::XrcReceive;
   a.state = QpState::Rtr;
   a.address = {.is_global = true,
-               .destination = peer.host->gid(),
+               .destination = peer.gid(),
                .source_gid_index = 0,
                .flow_label = 0,
                .hop_limit = 64,
@@ -131,26 +140,28 @@ void bring_up(Connection::End& end, const Connection::End& peer, const Connectio
                .service_level = 0,
                .port = 1};
   a.path_mtu_bytes = s.mtu;
-  a.dest_qpn = peer.qp->qpn();
-  a.rq_psn = theirs;
+  a.dest_qpn = to.qpn();
+  a.rq_psn = psns.theirs;
   a.max_dest_reads = s.max_reads;
   a.min_rnr_timer = s.min_rnr_timer;
-  Mask mask = Mask(QpAttribute::State) | QpAttribute::AddressVector | QpAttribute::PathMtu |
-              QpAttribute::DestQpn | QpAttribute::RqPsn;
-  if (is_reliable) mask = mask | QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer;
-  ok = engine.modify_qp(*end.qp, a, mask, now);
+  Mask mask = QpAttribute::State;
+  if (!is_datagram)
+    mask = mask | QpAttribute::AddressVector | QpAttribute::PathMtu | QpAttribute::DestQpn |
+           QpAttribute::RqPsn;
+  if (responds) mask = mask | QpAttribute::MaxDestReads | QpAttribute::MinRnrTimer;
+  ok = engine.modify_qp(qp, a, mask, now);
   ASSERT(ok);
   a.state = QpState::Rts;
-  a.sq_psn = own;
+  a.sq_psn = psns.own;
   a.timeout = s.timeout;
   a.retry_count = s.retry_count;
   a.rnr_retry = s.rnr_retry;
   a.max_reads = s.max_reads;
   mask = Mask(QpAttribute::State) | QpAttribute::SqPsn;
-  if (is_reliable)
-    mask = mask | QpAttribute::Timeout | QpAttribute::RetryCount | QpAttribute::RnrRetry |
-           QpAttribute::MaxReads;
-  ok = engine.modify_qp(*end.qp, a, mask, now);
+  if (requests || responds) mask = mask | QpAttribute::Timeout;
+  if (requests)
+    mask = mask | QpAttribute::RetryCount | QpAttribute::RnrRetry | QpAttribute::MaxReads;
+  ok = engine.modify_qp(qp, a, mask, now);
   ASSERT(ok);
 }
 
@@ -170,16 +181,32 @@ Connection::End make_end(Host& host, host::Pid program, std::uint32_t pd,
   ASSERT(cq);
   end.cq = *cq;
   end.srq = srq;
-  if (makes_shared) {
-    const auto made = engine.create_srq({.pd = end.pd, .capacity = {s.depth, s.sges}}, now);
+  const bool is_xrc = s.type == QpType::XrcSend;
+  if (is_xrc) {
+    const auto domain = engine.open_xrcd(std::nullopt, {});
+    ASSERT(domain);
+    end.xrcd = *domain;
+  }
+  if (makes_shared || is_xrc) {
+    const auto made = engine.create_srq({.pd = end.pd,
+                                         .xrcd = end.xrcd,
+                                         .cq = is_xrc ? end.cq : nullptr,
+                                         .capacity = {s.depth, s.sges}},
+                                        now);
     ASSERT(made);
     end.srq = *made;
+  }
+  if (is_xrc) {
+    const auto target = engine.create_qp(
+        {.type = QpType::XrcReceive, .xrcd = end.xrcd, .capacity = {}, .events = events}, now);
+    ASSERT(target);
+    end.target = *target;
   }
   const auto qp = engine.create_qp({.pd = end.pd,
                                     .type = s.type,
                                     .send_cq = end.cq,
-                                    .receive_cq = end.cq,
-                                    .srq = end.srq,
+                                    .receive_cq = is_xrc ? nullptr : end.cq,
+                                    .srq = is_xrc ? nullptr : end.srq,
                                     .capacity = {.send_requests = s.depth,
                                                  .receive_requests = s.depth,
                                                  .send_sges = s.sges,
@@ -200,8 +227,17 @@ Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& set
   Connection c{
       make_end(a, s.program_a, s.pd_a, s, nullptr, s.makes_shared_a, s.events_a, world.now()),
       make_end(b, s.program_b, s.pd_b, s, s.srq_b, s.makes_shared_b, s.events_b, world.now())};
-  bring_up(c.a, c.b, settings, settings.psn_a, settings.psn_b, world.now());
-  bring_up(c.b, c.a, settings, settings.psn_b, settings.psn_a, world.now());
+  const auto up = [&](const Connection::End& end, driver::QueuePair& qp,
+                      const Connection::End& peer, const driver::QueuePair& to, Psns psns) {
+    bring_up(end.host->engine(), qp, *peer.host, to, s, psns, world.now());
+  };
+  const Psns of_a{s.psn_a, s.psn_b}, of_b{s.psn_b, s.psn_a};
+  up(c.a, *c.a.qp, c.b, c.b.hearing(), of_a);
+  up(c.b, *c.b.qp, c.a, c.a.hearing(), of_b);
+  if (c.a.target != nullptr) {
+    up(c.a, *c.a.target, c.b, *c.b.qp, of_a);
+    up(c.b, *c.b.target, c.a, *c.a.qp, of_b);
+  }
   return c;
 }
 
@@ -215,11 +251,13 @@ Result<void, trace::Reason> Connection::End::post_receive(const driver::ReceiveR
 void disconnect(World& world, const Connection::End& end) {
   driver::Engine& engine = end.host->engine();
   const auto qp = engine.destroy_qp(*end.qp, world.now());
-  Result<void, trace::Reason> srq;
+  Result<void, trace::Reason> target, srq, xrcd;
+  if (end.target != nullptr) target = engine.destroy_qp(*end.target, world.now());
   if (end.srq != nullptr) srq = engine.destroy_srq(*end.srq, world.now());
+  if (end.xrcd != 0) xrcd = engine.close_xrcd(end.xrcd);
   const auto cq = engine.destroy_cq(*end.cq, world.now());
   const auto pd = engine.dealloc_pd(end.pd);
-  ASSERT(qp && srq && cq && pd);
+  ASSERT(qp && target && srq && xrcd && cq && pd);
 }
 
 }  // namespace softhca::sim

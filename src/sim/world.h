@@ -66,8 +66,11 @@ class World {
   std::vector<std::unique_ptr<Host>> hosts_;
 };
 
+// The Q_Key of datagram queue pairs that connect() makes.
+inline constexpr std::uint32_t kWorldQkey = 0x1234;
+
 // A connected pair of queue pairs, each with a completion queue of its own, in the states that a
-// program would bring them to.
+// program would bring them to. XRC goes in one direction: there each end has two.
 struct Connection {
   struct End {
     Host* host{};
@@ -76,7 +79,10 @@ struct Connection {
     driver::CompletionQueue* cq{};
     driver::QueuePair* qp{};
     driver::SharedReceiveQueue* srq{};  // what it receives from; null: its own queue
+    driver::QueuePair* target{};        // XRC: what the peer sends to; else null
+    std::uint32_t xrcd{};               // of the target
 
+    driver::QueuePair& hearing() const { return target != nullptr ? *target : *qp; }
     // FAILS WITH what Engine::post_receive says
     Result<void, trace::Reason> post_receive(const driver::ReceiveRequest& request, Time now) const;
   };
@@ -85,7 +91,7 @@ struct Connection {
 };
 
 struct ConnectionSettings {
-  transport::QpType type = transport::QpType::Rc;  // or Uc
+  transport::QpType type = transport::QpType::Rc;  // or Uc, Ud; XrcSend: XRC in both directions
   std::uint32_t mtu = 1024;
   std::uint32_t depth = 64;
   std::uint32_t sges = 4;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "lossy_worlds.h"
 #include "machines.h"
 #include "sim/journey.h"
 #include "worlds.h"
@@ -85,6 +86,11 @@ Journals run_all() {
     const WorldOutcome outcome = run_world(seed);
     EXPECT_EQ(outcome.wrong, "");
     journals[numbered("world", seed)] = outcome.journal;
+  }
+  for (std::uint64_t seed = 0; seed < kWorldSeeds; ++seed) {
+    const LossyOutcome outcome = run_lossy_world(seed);
+    EXPECT_EQ(outcome.wrong, "");
+    journals[numbered("lossy", seed)] = outcome.journal;
   }
   for (std::uint64_t seed = 0; seed < kMachineSeeds; ++seed) {
     Machines machines(seed);

@@ -104,6 +104,7 @@ void Machines::join(Program& a, Program& b) {
   s.program_b = b.pid;
   s.makes_shared_a = prng_.chance(1, 4);
   s.makes_shared_b = prng_.chance(1, 4);
+  if (prng_.chance(1, 5)) s.type = transport::QpType::XrcSend;
   const Connection connection = connect(*world_, *a.host, *b.host, s);
   const WorkloadSettings load{
       .operations = static_cast<std::uint32_t>(2 + prng_.below(11)),

@@ -7,8 +7,7 @@
 
 namespace softhca::sim {
 
-WorldOutcome run_world(std::uint64_t seed) {
-  Prng prng(seed);
+WorldSettings random_settings(Prng& prng) {
   WorldSettings settings;
   settings.seed = prng.next();
   settings.record = true;
@@ -22,7 +21,12 @@ WorldOutcome run_world(std::uint64_t seed) {
   settings.network.duplication = static_cast<std::uint32_t>(prng.below(201));
   settings.network.reordering = static_cast<std::uint32_t>(prng.below(201));
   settings.network.delay_spread = microseconds(static_cast<std::int64_t>(prng.below(20)));
+  return settings;
+}
 
+WorldOutcome run_world(std::uint64_t seed) {
+  Prng prng(seed);
+  const WorldSettings settings = random_settings(prng);
   World world(settings);
   ConnectionSettings connection;
   connection.mtu = 256u << prng.below(5);
@@ -31,6 +35,7 @@ WorldOutcome run_world(std::uint64_t seed) {
   connection.max_reads = static_cast<std::uint8_t>(1 + prng.below(8));
   connection.psn_a = {static_cast<std::uint32_t>(prng.below(1u << 24))};
   connection.psn_b = {static_cast<std::uint32_t>(0xff'ff00 + prng.below(256))};
+  if (prng.chance(1, 4)) connection.type = transport::QpType::XrcSend;
   connection.makes_shared_a = prng.chance(1, 2);
   connection.makes_shared_b = prng.chance(1, 2);
   const Connection pair = connect(world, world.host(0), world.host(1), connection);

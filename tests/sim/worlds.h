@@ -4,7 +4,13 @@
 #include <cstdint>
 #include <string>
 
+#include "sim/world.h"
+
 namespace softhca::sim {
+
+// Two hosts, and how bad the network between them is: up to a fifth of its frames is lost or
+// loses a bit, a fifth comes twice, a fifth is overtaken.
+WorldSettings random_settings(Prng& prng);
 
 struct WorldOutcome {
   std::string wrong;  // "" if nothing
