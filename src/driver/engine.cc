@@ -19,6 +19,7 @@ EngineState::EngineState(const EngineParts& p)
               .link = p.link,
               .tracer = p.tracer,
               .tables = p.tables,
+              .frames = p.frames,
               .first_qpn = p.first_qpn,
               .qpn_start = static_cast<std::uint32_t>(p.seed >> 16)}),
       registrations(parts, device.keys()),
@@ -123,6 +124,11 @@ void EngineState::deliver(const nic::Eqe& eqe) {
 Reason EngineState::refused(std::string_view call, const Reason& reason, const QueuePair* qp) {
   if (told_calls.insert(reason.id).second) tell(call, reason, qp);
   return reason;
+}
+
+void EngineState::open_for_frames() {
+  if (const auto opened = device.open_for_frames(); !opened)
+    refused("opening the interface for raw packets", opened.error());
 }
 
 void Engine::tell_refused(std::string_view call, const Reason& reason) {
@@ -327,6 +333,9 @@ Time Engine::next_deadline() const {
 }
 
 void Engine::set_port(const PortAttributes& port, std::vector<GidEntry> gids) {
+  std::vector<wire::Gid> addresses;
+  for (const GidEntry& entry : gids) addresses.push_back(entry.gid);
+  state_->device.set_addresses(std::move(addresses));
   state_->port = port;
   state_->gids = std::move(gids);
 }

@@ -147,6 +147,7 @@ Result<void, Reason> Engine::modify_qp(QueuePair& qp, const QpAttributes& wanted
     qp.send_.posted = qp.send_.rung = qp.send_.signaled = qp.receive_.posted = qp.receive_.rung = 0;
   }
   s.device.modify_qp(qp.qpn(), next, to, path, now);
+  if (qp.type() == transport::QpType::RawPacket) s.open_for_frames();
   if (to == QpState::Reset) {
     for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
       if (cq != nullptr) cq->forget(qp.qpn());

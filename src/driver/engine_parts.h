@@ -11,6 +11,7 @@
 #include "host/pin.h"
 #include "host/ram.h"
 #include "host/root_port.h"
+#include "link/frame_port.h"
 #include "link/link.h"
 #include "nic/records.h"
 #include "pcie/config_space.h"
@@ -57,6 +58,7 @@ struct EngineParts {
   std::function<std::string(std::uint64_t)> name_of_place = {};
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
+  link::FramePort* frames = nullptr;  // null: those frames stay in the device
 };
 
 }  // namespace softhca::driver

@@ -250,6 +250,7 @@ Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
     return s.refused("destroying " + name_of(qp),
                      {.id = ReasonId::ObjectBusy, .object = qpn.value});
   s.device.destroy_qp(qpn, now);
+  if (qp.type() == transport::QpType::RawPacket) s.open_for_frames();
   s.device.give_back_qpn(qpn);
   for (CompletionQueue* const cq : {qp.send_cq(), qp.receive_cq()})
     if (cq != nullptr) cq->forget(qpn);
@@ -287,10 +288,15 @@ Result<nic::Steering::Id, Reason> Engine::create_flow(const QueuePair& qp, nic::
     return Reason{
         .id = ReasonId::LimitExceeded, .length = nic::kMaxFlows + 1, .high = nic::kMaxFlows};
   rule.qpn = qp.qpn();
-  return steering.add(rule);
+  const nic::Steering::Id flow = steering.add(rule);
+  state_->open_for_frames();
+  return flow;
 }
 
-void Engine::destroy_flow(nic::Steering::Id flow) { state_->device.steering().remove(flow); }
+void Engine::destroy_flow(nic::Steering::Id flow) {
+  state_->device.steering().remove(flow);
+  state_->open_for_frames();
+}
 
 Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request, bool more,
                                        Time now) {

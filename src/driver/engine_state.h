@@ -67,6 +67,8 @@ struct EngineState {
   trace::Reason not_offered(std::string_view call) {
     return refused(call, {.id = trace::ReasonId::NotInProfile});
   }
+  // After a change of flow rules or of a raw packet queue pair.
+  void open_for_frames();
   void tell(std::string_view what, const trace::Reason& reason,
             const QueuePair* qp = nullptr) const {
     if (listener) listener(what, reason, particulars_of(*this, reason, qp));

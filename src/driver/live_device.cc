@@ -121,9 +121,12 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
     machine->udp().expect_any();
   else
     machine->udp().expect(readable);
-  const std::uint64_t before = count(Counter::PacketsReceived);
+  const auto arrived = [&] {
+    return count(Counter::PacketsReceived) + count(Counter::RawFramesIn);
+  };
+  const std::uint64_t before = arrived();
   take_in();
-  const std::uint64_t received = count(Counter::PacketsReceived) - before;
+  const std::uint64_t received = arrived() - before;
   if (received != 0 && received <= kFewPackets) {
     owned.unlock();
     for (const Time until = machine->now() + kAnswerTime; machine->now() < until;) {
@@ -149,19 +152,17 @@ void LiveDevice::Inside::stop_if_broken() {
 }
 
 void LiveDevice::Inside::listen() {
-  if (!machine->is_listening()) return machine->udp().close_left();
-  const std::uint32_t version = machine->udp().fds_version();
-  if (!thread.is_running()) {
+  if (!machine->is_listening()) return machine->close_left();
+  const std::uint32_t version = machine->fds_version();
+  if (!thread.is_running())
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
                   .drive = [this](std::span<const int> readable) { return serve(readable); }},
-                 machine->udp().fds());
-    watched = version;
-  } else if (version != watched) {
-    thread.watch(machine->udp().fds());
-    machine->udp().close_left();
-    watched = version;
-  }
+                 machine->fds());
+  else if (version != watched)
+    thread.watch(machine->fds());
+  machine->close_left();
+  watched = version;
 }
 
 // The devices that this process has open. Whoever opens, closes or forks holds the lock, so that a

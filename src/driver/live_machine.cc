@@ -122,7 +122,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
             .tracer = *tracer_,
             .contexts = &contexts_},
            host::IommuMode::TranslateStrict, os::random_seed()),
-      block_(std::move(block)) {
+      block_(std::move(block)),
+      frames_port_(which.interface_index) {
   ram_.own(rings_.reserved());
   if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);
   fill_header();
@@ -132,6 +133,7 @@ LiveMachine::~LiveMachine() { write_reports(); }
 
 void LiveMachine::leave_behind() {
   udp_->abandon();
+  frames_port_.abandon();
   block_.mailbox().close();
   if (pcap_) pcap_->abandon();
   for (auto& [file, name] : claimed_) name.release();
@@ -139,6 +141,17 @@ void LiveMachine::leave_behind() {
   copy_.abandon();
   memory_.abandon();
   lines_told_ = 0;
+}
+
+std::vector<int> LiveMachine::fds() const {
+  std::vector<int> all = udp_->fds();
+  if (const int frames = frames_port_.fd(); frames >= 0) all.push_back(frames);
+  return all;
+}
+
+void LiveMachine::close_left() {
+  udp_->close_left();
+  frames_port_.close_left();
 }
 
 void LiveMachine::fill_header() {
@@ -188,7 +201,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
-                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
+                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
+                  .frames = &frames_port_});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](std::string_view what, const Reason& reason, std::string_view particulars) {

@@ -13,6 +13,7 @@
 #include "driver/engine_parts.h"
 #include "driver/live_memory.h"
 #include "driver/table_memory.h"
+#include "link/packet_port.h"
 #include "link/pcap_link.h"
 #include "link/udp_link.h"
 #include "os/clock.h"
@@ -49,8 +50,12 @@ class LiveMachine {
   link::UdpLink& udp() { return *udp_; }
   Time now() const { return clock_.now(); }
   trace::Tracer& tracer() { return *tracer_; }
-  // Addresses are open: there is something to listen to.
-  bool is_listening() const { return listening_; }
+  // Addresses or the frames' port were opened: there may be something to listen to.
+  bool is_listening() const { return listening_ || frames_port_.fds_version() != 0; }
+  // What a poller watches; another number when that has changed; that it has seen the change.
+  std::vector<int> fds() const;
+  std::uint32_t fds_version() const { return udp_->fds_version() + frames_port_.fds_version(); }
+  void close_left();
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
   void leave_behind();
@@ -95,6 +100,7 @@ class LiveMachine {
   std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
+  link::PacketPort frames_port_;
   std::unique_ptr<Engine> engine_;
   bool listening_ = false;
   bool reported_ = false;

@@ -20,6 +20,7 @@ Device::Device(const Parts& parts)
       keys_(parts.tables),
       memory_(parts.memory, keys_, parts.tracer),
       srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
+      frame_port_(parts.frames),
       first_qpn_(parts.first_qpn),
       qpns_(parts.first_qpn, static_cast<std::uint32_t>(parts.tables.qps.size()), parts.qpn_start),
       slots_(parts.tables.qps.size()),
@@ -335,7 +336,7 @@ bool Device::progress(Time now, Caller caller) {
   run_moderation(now);
   bool worked = false;
   for (int round = 0; round < kReceiveRounds; ++round) {
-    const std::size_t received = receive(now);
+    const std::size_t received = std::max(receive(now), receive_frames(now));
     if (received == 0) break;
     worked = true;
     if (caller == Caller::ComesBack && put_off(now)) return true;
@@ -355,7 +356,9 @@ bool Device::put_off(Time now) {
 Time Device::next_deadline() const {
   Time at = earlier(timers_at_, events_at_);
   if (!later_.empty()) at = earlier(at, later_.front().at);
-  if (!outbox_.empty())
+  if (raw_waiting_ != 0)
+    at = Time{0};
+  else if (!outbox_.empty())
     at = earlier(at, outbox_.front().ready_at);
   else if (!active_.empty())
     at = owed_since_ == Time::never() ? Time{0} : earlier(at, owed_since_ + kOwedFor);

@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "link/frame_port.h"
 #include "link/link.h"
 #include "nic/caller.h"
 #include "nic/completion_queue.h"
@@ -43,6 +44,7 @@ class Device {
     link::Link& link;
     trace::Tracer& tracer;
     Tables tables;
+    link::FramePort* frames = nullptr;   // null: raw packets stay inside
     std::uint32_t first_qpn = 0x100000;  // of this device's block, also of its SRQNs
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
   };
@@ -54,6 +56,11 @@ class Device {
   Multicast& multicast() { return multicast_; }
   DeviceMemory& own_memory() { return memory_.on_device(); }
   Steering& steering() { return steering_; }
+  // Whose RoCEv2 packets are the device's own and not for flow rules.
+  void set_addresses(std::vector<wire::Gid> addresses) { addresses_ = std::move(addresses); }
+  // Opens the interface for frames as far as there is a use for them, or closes it: after a change
+  // of flow rules or of a raw packet queue pair. FAILS WITH FramesStayInside, and they do
+  Result<void, trace::Reason> open_for_frames();
   void set_event_queue(RingPlace ring) { events_ = EventQueue(ring); }
   std::uint32_t take_cqn() { return cqn_next_++; }
   void create_cq(std::uint32_t cqn, RingPlace ring,
@@ -119,6 +126,7 @@ class Device {
   static constexpr int kSendBudget = 128;  // packets for each progress()
   static constexpr int kTurnPackets = 16;  // of one queue pair before the next has its turn
   static constexpr std::size_t kFrames = 64;
+  static constexpr std::size_t kRawFrames = 32;
   static constexpr std::size_t kFrameBytes =
       wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
 
@@ -171,7 +179,11 @@ class Device {
 
   // device_frames.cc
   void switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time now);
-  void steer(ConstBytes frame, Time now);
+  void steer(ConstBytes frame, const wire::FrameFields& fields, Steering::Who who, Time now);
+  bool stays_inside(const wire::FrameFields& fields) const;
+  bool is_own_packet(const wire::FrameFields& fields) const;
+  std::size_t receive_frames(Time now);
+  void send_frames();
 
   // device_wire.cc
   std::size_t receive(Time now);
@@ -189,6 +201,7 @@ class Device {
   bool transmit(Time now, Turn first = Turn::Responses);
   bool build_frame(Slot& slot, Time now, Turn first);
   void flush_outbox(Time now);
+  bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
   void count_transport(Slot& slot);
 
@@ -201,7 +214,12 @@ class Device {
   HostMemory memory_;
   SharedReceiveQueues srqs_;
   Steering steering_;
-  std::vector<std::byte> raw_frame_;  // the raw packet that leaves
+  link::FramePort* frame_port_;
+  link::FrameUse frame_use_ = link::FrameUse::None;
+  std::array<std::vector<std::byte>, kRawFrames> raw_frames_;  // that leave
+  std::size_t raw_waiting_ = 0;  // of these, from the front, for the interface to take
+  std::array<ConstBytes, kReceiveBatch> raw_received_;
+  std::vector<wire::Gid> addresses_;
   EventQueue events_;
   std::uint32_t first_qpn_;
   FreeList qpns_;

@@ -204,21 +204,24 @@ bool Device::transmit(Time now, Turn first) {
   owed_since_ = Time::never();
   memory_.set_staged({});
   flush_outbox(now);
+  send_frames();
   int budget = kSendBudget;
   bool worked = false;
-  while (budget > 0 && !active_.empty() && outbox_.size() < kFrames) {
+  while (budget > 0 && !active_.empty() && has_room()) {
     const std::uint32_t index = active_.front();
     active_.pop_front();
     Slot& slot = slots_[index];
     slot.active = false;
     int turn = kTurnPackets;
-    while (turn > 0 && outbox_.size() < kFrames && build_frame(slot, now, first)) --turn, --budget;
-    if (turn == 0 || outbox_.size() == kFrames) activate(slot);
+    while (turn > 0 && has_room() && build_frame(slot, now, first)) --turn, --budget;
+    if (turn == 0 || !has_room()) activate(slot);
     worked |= turn != kTurnPackets;
     if (turn != kTurnPackets) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
     if (outbox_.size() >= kFrames / 2) flush_outbox(now);
+    if (raw_waiting_ >= kRawFrames / 2) send_frames();
   }
   flush_outbox(now);
+  send_frames();
   return worked;
 }
 

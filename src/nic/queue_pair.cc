@@ -64,7 +64,8 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
             .qpn = context_.qpn,
             .qkey = a.qkey,
             .mtu = is_raw() ? context_.max_frame_bytes : a.path_mtu_bytes,
-            .header_bytes = is_raw() ? 0 : transport::kNetworkHeaderBytes},
+            .header_bytes = is_raw() ? 0 : transport::kNetworkHeaderBytes,
+            .least = is_raw() ? std::uint32_t{wire::kEthernetBytes} : 0},
         *this);
     return;
   }

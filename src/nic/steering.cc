@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 namespace softhca::nic {
@@ -32,11 +33,12 @@ void Steering::give_to(const FlowRule& rule) {
   targets_.push_back({rule.qpn, rule.tag});
 }
 
-const std::vector<Steering::Target>& Steering::targets_of(const wire::FrameFields& frame) {
+const std::vector<Steering::Target>& Steering::targets_of(const wire::FrameFields& frame, Who who) {
   targets_.clear();
-  const bool is_multicast = (frame.destination[0] & 1) != 0;
+  const bool is_multicast = frame.is_multicast();
   bool taken = false;
   for (const auto& [id, rule] : rules_) {
+    if (who == Who::Sniffers && rule.kind != FlowKind::Sniffer) continue;
     switch (rule.kind) {
       case FlowKind::Normal:
         if (taken || !wire::matches(frame, rule.value, rule.mask)) break;
@@ -54,6 +56,47 @@ const std::vector<Steering::Target>& Steering::targets_of(const wire::FrameField
     }
   }
   return targets_;
+}
+
+namespace {
+
+// Whether an address is what the rule says of the destination.
+bool fits(const FlowRule& rule, const std::uint8_t* address) {
+  for (std::size_t i = 0; i < std::size(rule.mask.destination); ++i)
+    if (((address[i] ^ rule.value.destination[i]) & rule.mask.destination[i]) != 0) return false;
+  return true;
+}
+
+link::FrameUse use_of(const FlowRule& rule, const wire::MacAddress& own) {
+  using link::FrameUse;
+  switch (rule.kind) {
+    case FlowKind::Normal:
+      break;
+    case FlowKind::MulticastDefault:
+      return FrameUse::Multicasts;
+    case FlowKind::AllDefault:
+    case FlowKind::Sniffer:
+      return FrameUse::Everything;
+  }
+  if (fits(rule, own.data())) return FrameUse::Own;
+  const bool is_multicast = (rule.value.destination[0] & rule.mask.destination[0] & 1) != 0;
+  return is_multicast ? FrameUse::Multicasts : FrameUse::Everything;
+}
+
+}  // namespace
+
+bool Steering::is_destination(const wire::FrameFields& frame) const {
+  constexpr wire::MacAddress kWhole{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  return std::ranges::any_of(rules_, [&](const Entry& entry) {
+    return std::ranges::equal(entry.rule.mask.destination, kWhole) &&
+           fits(entry.rule, frame.destination);
+  });
+}
+
+link::FrameUse Steering::use(const wire::MacAddress& own) const {
+  link::FrameUse most = link::FrameUse::None;
+  for (const Entry& entry : rules_) most = std::max(most, use_of(entry.rule, own));
+  return most;
 }
 
 namespace {

@@ -4,6 +4,9 @@
 // order in which they came. The first that matches takes the frame; if it says DontTrap, the
 // search goes on. What nobody took goes to the default rules. A sniffer gets a copy of everything.
 //
+// The same rules are the forwarding table of the device's switch (is_destination), and say what the
+// port has to let in (use).
+//
 // Spec        man ibv_create_flow
 // Threads     owned by the device
 // Invariants  a frame is given to a queue pair once, however many of its rules match
@@ -12,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "link/frame_port.h"
 #include "wire/ethernet.h"
 #include "wire/psn.h"
 
@@ -49,8 +53,14 @@ class Steering {
   bool has_rules(wire::Qpn qpn) const;
   std::size_t size() const { return rules_.size(); }
 
-  // Who gets a frame. What it gives is valid until the next call.
-  const std::vector<Target>& targets_of(const wire::FrameFields& frame);
+  // Who gets a frame, or of them the sniffers. What it gives is valid until the next call.
+  enum class Who : std::uint8_t { All, Sniffers };
+  const std::vector<Target>& targets_of(const wire::FrameFields& frame, Who who = Who::All);
+
+  // Whether a rule names the frame's destination, the whole address.
+  bool is_destination(const wire::FrameFields& frame) const;
+  // What a port with this address has to receive for the rules.
+  link::FrameUse use(const wire::MacAddress& own) const;
 
  private:
   struct Entry {

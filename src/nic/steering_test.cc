@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 namespace softhca::nic {
@@ -75,6 +76,46 @@ TEST(Steering, TheMulticastDefaultGetsMulticastOnly) {
   wire::FrameFields multicast = frame_to(1);
   multicast.destination[0] = 1;
   EXPECT_EQ(qpns(steering.targets_of(multicast)), Numbers{10});
+}
+
+TEST(Steering, SniffersCanBeAskedForAlone) {
+  Steering steering;
+  steering.add(rule_for(1, 10));
+  steering.add({.kind = FlowKind::AllDefault, .value = {}, .mask = {}, .qpn = {11}});
+  steering.add({.kind = FlowKind::Sniffer, .value = {}, .mask = {}, .qpn = {12}});
+  EXPECT_EQ(qpns(steering.targets_of(frame_to(1), Steering::Who::Sniffers)), Numbers{12});
+}
+
+TEST(Steering, ADestinationIsNamedByItsWholeAddress) {
+  Steering steering;
+  steering.add({.kind = FlowKind::AllDefault, .value = {}, .mask = {}, .qpn = {10}});
+  steering.add(rule_for(1, 10));
+  EXPECT_FALSE(steering.is_destination(frame_to(1)));
+  FlowRule whole = rule_for(1, 10);
+  whole.value.destination[0] = 2;
+  std::ranges::fill(whole.mask.destination, std::uint8_t{0xff});
+  steering.add(whole);
+  EXPECT_TRUE(steering.is_destination(frame_to(1)));
+  EXPECT_FALSE(steering.is_destination(frame_to(2)));
+}
+
+TEST(Steering, ThePortLetsInWhatTheRulesCanMatch) {
+  using link::FrameUse;
+  const wire::MacAddress own{2, 0, 0, 0, 0, 1};
+  Steering steering;
+  EXPECT_EQ(steering.use(own), FrameUse::None);
+  steering.add({.value = {}, .mask = {}, .qpn = {10}});  // of any destination
+  steering.add(rule_for(1, 10));
+  EXPECT_EQ(steering.use(own), FrameUse::Own);
+  FlowRule group = rule_for(9, 10);
+  group.value.destination[0] = group.mask.destination[0] = 1;
+  const Steering::Id id = steering.add(group);
+  EXPECT_EQ(steering.use(own), FrameUse::Multicasts);
+  steering.add({.kind = FlowKind::MulticastDefault, .value = {}, .mask = {}, .qpn = {10}});
+  steering.remove(id);
+  EXPECT_EQ(steering.use(own), FrameUse::Multicasts);
+  steering.add(rule_for(2, 10));
+  EXPECT_EQ(steering.use(own), FrameUse::Everything);
 }
 
 TEST(Spreading, HashesTheFieldsThatWereAskedForAndThatAreThere) {

@@ -203,7 +203,8 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
       .leave_group =
           [on_group = settings.on_group](const wire::Gid& group) {
             if (on_group) on_group(group, false);
-          }});
+          },
+      .frames = settings.frames});
   engine_->set_port({.state = driver::PortState::Active,
                      .max_mtu = 4096,
                      .active_mtu = settings.mtu,

@@ -16,6 +16,7 @@
 #include "driver/engine_parts.h"
 #include "host/dma_domain.h"
 #include "host/kernel.h"
+#include "link/frame_port.h"
 #include "link/sim_link.h"
 
 namespace softhca::sim {
@@ -37,6 +38,7 @@ struct HostSettings {
   bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
   trace::Journal* journal = nullptr;
   std::function<void(const wire::Gid& group, bool joined)> on_group;  // of the host's link
+  link::FramePort* frames = nullptr;  // for raw packets; null: there is none
 };
 
 class Host {

@@ -54,7 +54,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CpuCopies, "cpu_copies", "copies by the CPU that hardware would have too (inline data)"},
     {CpuCopyBytes, "cpu_copy_bytes", "bytes copied by the CPU that hardware would copy too"},
     {Wakeups, "wakeups", "times the service thread woke up"},
-    {SendErrors, "send_errors", "packets that the host's network stack refused"},
+    {SendErrors, "send_errors", "packets and frames that the host's network stack refused"},
     {StaleTranslations, "stale_translations",
      "accesses by a translation that is not valid any more"},
     {PeerAccesses, "peer_accesses", "accesses to the memory of another device"},
@@ -70,6 +70,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
      "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
     {PageRequests, "page_requests", "pages mapped because the device asked for them"},
     {PageRequestsRefused, "page_requests_refused", "pages that it asked for and cannot have"},
+    {RawFramesOut, "raw_frames_out", "Ethernet frames that the interface took"},
+    {RawFramesIn, "raw_frames_in", "Ethernet frames that came from the interface"},
 }};
 
 }  // namespace softhca::trace

@@ -79,6 +79,8 @@ enum class Counter : std::uint16_t {
   UnreliableDropped,
   PageRequests,
   PageRequestsRefused,
+  RawFramesOut,
+  RawFramesIn,
   Count_,
 };
 

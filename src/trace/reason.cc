@@ -173,6 +173,15 @@ constexpr ReasonInfo kReasons[] = {
      "Run as root, or in a user namespace of your own: unshare -Ur PROGRAM."},
     {FlowNotRaw, "flow_not_raw", Driver, "Flow rules steer frames to raw packet queue pairs.",
      "Create the flow on a queue pair of type IBV_QPT_RAW_PACKET."},
+    {FramesStayInside, "frames_stay_inside", Kernel,
+     "Frames leave and arrive by a packet socket, which needs CAP_NET_RAW in the user namespace "
+     "that "
+     "owns the network namespace, and an Ethernet interface; without it they pass only among the "
+     "raw packet queue pairs of this process.",
+     "Run as root, or with a network namespace of your own: unshare -Urn PROGRAM."},
+    {FrameTooShort, "frame_too_short", Transport,
+     "A frame begins with a header of Ethernet, which has 14 bytes.",
+     "Send destination, source and type in front of what is in the frame."},
     {LimitExceeded, "limit_exceeded", Driver, "The device has limited numbers of objects.",
      "See ibv_devinfo -v for the limits."},
     {DestinationGidZero, "destination_gid_zero", Driver, "A destination GID must not be zero.",

@@ -87,6 +87,8 @@ enum class ReasonId : std::uint16_t {
   StateDiffers = 182,
   RawNotPermitted = 180,
   FlowNotRaw = 181,
+  FramesStayInside = 183,
+  FrameTooShort = 184,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,

@@ -29,12 +29,13 @@ std::optional<Emission> Datagrams::poll_packet() {
   const DatagramWork work = work_.front();
   work_.pop_front();
   SendWork send = work.send;
-  if (send.status == Status::Success && send.bytes > settings_.mtu) {
+  const bool is_short = send.bytes < settings_.least;
+  if (send.status == Status::Success && (is_short || send.bytes > settings_.mtu)) {
     send.status = Status::LocalLength;
-    send.reason = {.id = ReasonId::MessageTooLong,
+    send.reason = {.id = is_short ? ReasonId::FrameTooShort : ReasonId::MessageTooLong,
                    .object = settings_.qpn.value,
                    .length = send.bytes,
-                   .high = settings_.mtu};
+                   .high = is_short ? 0 : settings_.mtu};
   }
   if (send.status != Status::Success) {
     complete(send, send.status, send.reason);

@@ -46,6 +46,7 @@ class Datagrams {
     std::uint32_t mtu{};  // of the port: what a message holds at most
     // What the device puts in front of a message. 0 for raw packets, whose message is the frame.
     std::uint32_t header_bytes = kNetworkHeaderBytes;
+    std::uint32_t least = 0;  // what a message holds at least
   };
   // What became of a packet.
   enum class Arrival : std::uint8_t {

@@ -6,6 +6,7 @@
 // Spec        IEEE 802.3 and 802.1Q; RFC 791, 8200, 768, 9293
 // Invariants  every byte of a member that the frame does not have is 0
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,6 +18,8 @@ namespace softhca::wire {
 
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kVlanTagBytes = 4;
+
+using MacAddress = std::array<std::uint8_t, 6>;
 
 // Which headers a frame has.
 enum class FrameLayer : std::uint8_t { Vlan = 1, Ipv4 = 2, Ipv6 = 4, Tcp = 8, Udp = 16 };
@@ -41,6 +44,7 @@ struct FrameFields {
   std::uint8_t destination_port[2]{};
 
   bool has(FrameLayer layer) const { return (layers & static_cast<std::uint8_t>(layer)) != 0; }
+  bool is_multicast() const { return (destination[0] & 1) != 0; }
   void add(FrameLayer layer) { layers |= static_cast<std::uint8_t>(layer); }
 };
 static_assert(std::has_unique_object_representations_v<FrameFields>);
