@@ -50,6 +50,7 @@ struct PortAttributes {
 struct GidEntry {
   std::uint32_t index{};
   wire::Gid gid;
+  friend bool operator==(const GidEntry&, const GidEntry&) = default;
 };
 
 // A device of this host, opened or not.
@@ -183,6 +184,7 @@ enum class AsyncEventType : std::uint8_t {
   SrqError = 14,
   SrqLimitReached = 15,
   LastWqeReached = 16,
+  GidChange = 18,
 };
 
 struct QueueCapacity {

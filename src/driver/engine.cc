@@ -335,9 +335,17 @@ Time Engine::next_deadline() const {
 void Engine::set_port(const PortAttributes& port, std::vector<GidEntry> gids) {
   std::vector<wire::Gid> addresses;
   for (const GidEntry& entry : gids) addresses.push_back(entry.gid);
-  state_->device.set_addresses(std::move(addresses));
-  state_->port = port;
-  state_->gids = std::move(gids);
+  EngineState& s = *state_;
+  s.device.set_addresses(std::move(addresses));
+  const bool is_other_state = s.port.state != port.state;
+  const bool is_other_table = !std::ranges::equal(s.gids, gids);
+  s.port = port;
+  s.gids = std::move(gids);
+  if (is_other_state)
+    s.tell_all(
+        port.state == PortState::Active ? AsyncEventType::PortActive : AsyncEventType::PortError,
+        port.down);
+  if (is_other_table) s.tell_all(AsyncEventType::GidChange, {});
 }
 const PortAttributes& Engine::port() const { return state_->port; }
 std::span<const GidEntry> Engine::gids() const { return state_->gids; }
@@ -347,8 +355,7 @@ void Engine::stop(const Reason& why, Time now) {
   if (s.stopped) return;
   s.stopped = true;
   s.device.stop(why, now);
-  for (EventSink* sink : s.sinks)
-    sink->async_event(AsyncEventType::DeviceFatal, nullptr, nullptr, why);
+  s.tell_all(AsyncEventType::DeviceFatal, why);
 }
 bool Engine::stopped() const { return state_->stopped; }
 

@@ -253,6 +253,7 @@ class Engine {
   Time next_deadline() const;
 
   // The port and its addresses; live they are refreshed from the interface.
+  // Tells contexts what of it has changed.
   void set_port(const PortAttributes& port, std::vector<GidEntry> gids);
   const PortAttributes& port() const;
   std::span<const GidEntry> gids() const;

@@ -56,6 +56,10 @@ struct EngineState {
   Engine::ReasonListener listener;
   bool stopped = false;
 
+  // What is about the device or its port.
+  void tell_all(AsyncEventType type, const trace::Reason& reason) const {
+    for (EventSink* sink : sinks) sink->async_event(type, nullptr, nullptr, reason);
+  }
   void on_interrupt(Time arrives_at, Time now);
   void read_events();
   void deliver(const nic::Eqe& eqe);

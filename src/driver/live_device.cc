@@ -37,10 +37,11 @@ constexpr std::uint32_t kMissesBeforeWaiting = 256;
 }  // namespace
 
 struct LiveDevice::Inside {
-  DeviceDescription description;
-  os::ForkMutex lock;  // the device lock
+  DeviceDescription description;  // as it was opened
+  os::ForkMutex lock;             // the device lock
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
+  bool expects_events = false;                // somebody waits for asynchronous ones
   std::uint32_t watched = 0;                  // version of the descriptors that the thread hears
   std::atomic<bool> told{false};              // that it was left behind
   Inside* next_left = nullptr;                // of those that a child was left with
@@ -55,6 +56,7 @@ struct LiveDevice::Inside {
   // Takes in what has arrived; what is to be sent for it is put off. REQUIRES: owned.
   void take_in();
   void stop_if_broken();
+  void look_at_port();
   void listen();  // starts the thread, or tells it of new descriptors
   std::uint64_t count(Counter counter) const;
   // The thread's.
@@ -125,6 +127,7 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
     return count(Counter::PacketsReceived) + count(Counter::RawFramesIn);
   };
   const std::uint64_t before = arrived();
+  if (machine->has_port_news(readable)) look_at_port();
   take_in();
   const std::uint64_t received = arrived() - before;
   if (received != 0 && received <= kFewPackets) {
@@ -143,6 +146,18 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   return {.deadline = machine->engine().next_deadline(), .received = received != 0};
 }
 
+// REQUIRES: the lock is held.
+void LiveDevice::Inside::look_at_port() {
+  if (const auto current = describe_interface(description)) {
+    machine->engine().set_port(current->port, current->gids);
+    return;
+  }
+  PortAttributes port = machine->engine().port();
+  port.state = PortState::Down;
+  port.down = {.id = ReasonId::NoInterface, .object = description.interface_index};
+  machine->engine().set_port(port, {});
+}
+
 void LiveDevice::Inside::stop_if_broken() {
   if (!g_broken.load() || machine->engine().stopped()) return;
   try {
@@ -152,7 +167,7 @@ void LiveDevice::Inside::stop_if_broken() {
 }
 
 void LiveDevice::Inside::listen() {
-  if (!machine->is_listening()) return machine->close_left();
+  if (!machine->is_listening() && !expects_events) return machine->close_left();
   const std::uint32_t version = machine->fds_version();
   if (!thread.is_running())
     thread.start("softhca",
@@ -340,19 +355,15 @@ const DeviceDescription& LiveDevice::description() const { return inside_->descr
 
 const Profile& LiveDevice::profile() const { return inside_->machine->profile(); }
 
+void LiveDevice::expect_events() {
+  const Ownership owned(*this);
+  inside_->expects_events = true;
+}
+
 void LiveDevice::refresh_port() {
   if (is_left_behind()) return;
-  const auto current = describe_interface(inside_->description);
   const Ownership owned(*this);
-  if (current) {
-    inside_->description = *current;
-    engine().set_port(current->port, current->gids);
-  } else {
-    PortAttributes port = engine().port();
-    port.state = PortState::Down;
-    port.down = {.id = ReasonId::NoInterface, .object = inside_->description.interface_index};
-    engine().set_port(port, {});
-  }
+  inside_->look_at_port();
 }
 
 }  // namespace softhca::driver

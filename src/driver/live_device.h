@@ -61,6 +61,9 @@ class LiveDevice {
   // the program. What arming a completion queue calls.
   void expect_sleep();
 
+  // The program waits for asynchronous events: those of the port come without its calls.
+  void expect_events();
+
   // What the device's clock says. Takes no lock.
   Time clock_now() const { return now(); }
 

@@ -134,6 +134,7 @@ LiveMachine::~LiveMachine() { write_reports(); }
 void LiveMachine::leave_behind() {
   udp_->abandon();
   frames_port_.abandon();
+  interfaces_.reset();
   block_.mailbox().close();
   if (pcap_) pcap_->abandon();
   for (auto& [file, name] : claimed_) name.release();
@@ -146,7 +147,13 @@ void LiveMachine::leave_behind() {
 std::vector<int> LiveMachine::fds() const {
   std::vector<int> all = udp_->fds();
   if (const int frames = frames_port_.fd(); frames >= 0) all.push_back(frames);
+  if (interfaces_) all.push_back(interfaces_->fd());
   return all;
+}
+
+bool LiveMachine::has_port_news(std::span<const int> readable) {
+  return interfaces_ && std::ranges::find(readable, interfaces_->fd()) != readable.end() &&
+         interfaces_->has_news(description_.interface_index);
 }
 
 void LiveMachine::close_left() {
@@ -165,6 +172,7 @@ void LiveMachine::fill_header() {
 }
 
 void LiveMachine::build_engine(std::uint64_t seed) {
+  if (auto watch = os::InterfaceWatch::open()) interfaces_.emplace(std::move(*watch));
   udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
   link::Link* cable = udp_.get();
   if (!settings_.pcap.empty()) {

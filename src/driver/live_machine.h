@@ -19,6 +19,7 @@
 #include "os/clock.h"
 #include "os/guarded_copy.h"
 #include "os/host_name.h"
+#include "os/interfaces.h"
 #include "os/kernel_pin.h"
 #include "os/shared_memory.h"
 
@@ -56,6 +57,8 @@ class LiveMachine {
   std::vector<int> fds() const;
   std::uint32_t fds_version() const { return udp_->fds_version() + frames_port_.fds_version(); }
   void close_left();
+  // Whether the interface may have changed, if `readable` names what listens for that.
+  bool has_port_news(std::span<const int> readable);
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
   void leave_behind();
@@ -101,6 +104,7 @@ class LiveMachine {
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
   link::PacketPort frames_port_;
+  std::optional<os::InterfaceWatch> interfaces_;  // nothing: changes are seen when asked for
   std::unique_ptr<Engine> engine_;
   bool listening_ = false;
   bool reported_ = false;

@@ -23,7 +23,6 @@
 #include "base/bytes.h"
 #include "base/cursor.h"
 #include "os/netlink.h"
-#include "os/owned_fd.h"
 
 namespace softhca::os {
 
@@ -275,6 +274,40 @@ void make_kernel_ask(const IpAddress& address, std::uint32_t interface) {
 }
 
 }  // namespace
+
+Result<InterfaceWatch, SystemError> InterfaceWatch::open() {
+  OwnedFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+  if (!fd) return last_error("socket(netlink)");
+  sockaddr_nl self{};
+  self.nl_family = AF_NETLINK;
+  self.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&self), sizeof self) != 0)
+    return last_error("bind(netlink)");
+  return InterfaceWatch(std::move(fd));
+}
+
+// Both kinds of message have the index behind four bytes. What did not fit counts as news.
+bool InterfaceWatch::has_news(std::uint32_t interface_index) {
+  static_assert(offsetof(ifinfomsg, ifi_index) == 4 && offsetof(ifaddrmsg, ifa_index) == 4);
+  bool news = false;
+  std::vector<std::byte> message(netlink::kReplyBytes);
+  for (;;) {
+    const ssize_t n = ::recv(fd_.get(), message.data(), message.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == ENOBUFS) news = true;
+    if (n <= 0 && errno != ENOBUFS) return news;
+    if (n < 0) continue;
+    Cursor cursor(ConstBytes(message).first(static_cast<std::size_t>(n)));
+    while (cursor.left() >= sizeof(nlmsghdr)) {
+      const auto head = take<nlmsghdr>(cursor);
+      const ConstBytes body =
+          cursor.take(std::max<std::size_t>(head.nlmsg_len, sizeof head) - sizeof head);
+      if (cursor.failed()) break;
+      news |= body.size() >= 8 && value_of<std::uint32_t>(body.subspan(4)) == interface_index;
+      cursor.take(std::min<std::size_t>((4 - body.size() % 4) % 4, cursor.left()));
+    }
+  }
+}
 
 Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
                                                   std::uint32_t interface_index) {

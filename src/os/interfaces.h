@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "os/ip_address.h"
+#include "os/owned_fd.h"
 #include "os/system_error.h"
 
 namespace softhca::os {
@@ -38,6 +39,20 @@ struct Interface {
   std::vector<InterfaceAddress> addresses;  // usable ones only, IPv4 first
 
   bool is_bridge() const { return kind == "bridge"; }
+};
+
+// Hears when an interface comes, goes or changes: its state, its MTU, its addresses.
+class InterfaceWatch {
+ public:
+  static Result<InterfaceWatch, SystemError> open();
+
+  int fd() const { return fd_.get(); }  // readable when there may be news
+  // Whether there was news of this interface since the last call. Never waits.
+  bool has_news(std::uint32_t interface_index);
+
+ private:
+  explicit InterfaceWatch(OwnedFd fd) : fd_(std::move(fd)) {}
+  OwnedFd fd_;
 };
 
 // The interface of the default route first (the lowest metric wins), then by index.

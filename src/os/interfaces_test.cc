@@ -1,12 +1,18 @@
 #include "os/interfaces.h"
 
 #include <gtest/gtest.h>
+#include <linux/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "os/clock.h"
 #include "os/random.h"
+#include "os/test_child.h"
 #include "os/udp_socket.h"
 
 namespace softhca::os {
@@ -52,6 +58,29 @@ TEST(Interfaces, NamesAddressesThatCanBeBound) {
       EXPECT_TRUE(UdpSocket::open({.address = address.address, .interface_index = one.index},
                                   UdpUse::SendOnly))
           << one.name << " " << address_text(address.address);
+}
+
+TEST(InterfaceWatch, HearsOfItsInterfaceOnly) {
+  const int status = run_in_child([] {
+    if (::unshare(CLONE_NEWNET) != 0) return 77;
+    auto watch = InterfaceWatch::open();
+    const auto all = interfaces();
+    if (!watch || !all || all->empty()) return 1;
+    const std::uint32_t lo = all->front().index;
+    if (watch->has_news(lo)) return 2;
+    const OwnedFd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    request.ifr_flags = IFF_UP;
+    if (::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0) return 3;
+    if (watch->has_news(lo + 1)) return 4;
+    request.ifr_flags = 0;
+    if (::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0) return 5;
+    if (!watch->has_news(lo)) return 6;
+    return watch->has_news(lo) ? 7 : 0;
+  });
+  if (status == 77) GTEST_SKIP() << "no permission to make network namespaces";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(IpAddress, IsPrintedByItsFamily) {

@@ -225,6 +225,7 @@ BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_async_event,
               (ibv_context * context, ibv_async_event* event)) {
   return answer_minus_one([&]() -> Outcome<int> {
     if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
+    Context::of(context).device().expect_events();
     const auto next = Context::of(context).async_events().take();
     if (!next) return next.error();
     *event = *next;
