@@ -45,6 +45,13 @@ std::uint64_t counter(const PublishedDevice& device, trace::Counter which) {
   return at < device.counters.size() ? device.counters[at] : 0;
 }
 
+Json json_of(const trace::QpCounters& counters) {
+  Json all = Json::object();
+  for (const trace::QpCounterInfo& row : trace::kQpCounters)
+    all[std::string(row.name)] = counters.get(row.counter);
+  return all;
+}
+
 Json json_of(const PublishedDevice& device) {
   Json qps = Json::array();
   for (const driver::PublishedQp& qp : device.qps)
@@ -53,7 +60,8 @@ Json json_of(const PublishedDevice& device) {
                    {"pd", qp.pd},
                    {"dest_qpn", qp.dest_qpn.value},
                    {"dest_gid", wire::gid_text(qp.destination)},
-                   {"path_mtu", qp.path_mtu_bytes}});
+                   {"path_mtu", qp.path_mtu_bytes},
+                   {"counters", json_of(qp.counters)}});
   Json regions = Json::array();
   for (const driver::PublishedRegion& region : device.regions)
     regions.push_back({{"key", region.key.value},
@@ -88,6 +96,48 @@ void print_queue_pairs(const PublishedDevice& device, Terminal& terminal) {
                              : "-"});
   }
   terminal.out << table.text(terminal.look);
+}
+
+bool is_traffic(trace::QpCounter counter) { return counter <= trace::QpCounter::BytesReceived; }
+
+// Acknowledgements are no trouble.
+bool is_trouble(trace::QpCounter counter) {
+  using enum trace::QpCounter;
+  return !is_traffic(counter) && counter != AcksSent && counter != AcksReceived;
+}
+
+void print_traffic(const PublishedDevice& device, Terminal& terminal) {
+  using enum trace::QpCounter;
+  Table table({{"QP"},
+               {"SENT", Table::Align::Right},
+               {"BYTES", Table::Align::Right},
+               {"RECEIVED", Table::Align::Right},
+               {"BYTES", Table::Align::Right}},
+              2);
+  for (const driver::PublishedQp& qp : device.qps) {
+    std::vector<std::string> cells{fmt::format("{:#08x}", qp.qpn.value)};
+    for (const auto which : {PacketsSent, BytesSent, PacketsReceived, BytesReceived})
+      cells.push_back(grouped(qp.counters.get(which)));
+    table.add_row(std::move(cells));
+  }
+  terminal.out << table.text(terminal.look);
+}
+
+// What was sent again, refused, or waited for.
+void print_trouble(const PublishedDevice& device, Terminal& terminal) {
+  Table table({{"QP"}, {"COUNTER"}, {"VALUE", Table::Align::Right}, {"MEANING"}}, 2);
+  bool any = false;
+  for (const driver::PublishedQp& qp : device.qps)
+    for (const trace::QpCounterInfo& row : trace::kQpCounters) {
+      const std::uint64_t value = qp.counters.get(row.counter);
+      if (value == 0 || !is_trouble(row.counter)) continue;
+      const Duration time{static_cast<std::int64_t>(value)};
+      table.add_row({fmt::format("{:#08x}", qp.qpn.value), std::string(row.name),
+                     row.is_time ? trace::time_text(time) : grouped(value), std::string(row.text)});
+      any = true;
+    }
+  terminal.out << (any ? table.text(terminal.look)
+                       : "  nothing was sent again, refused or waited for\n");
 }
 
 void print_regions(const PublishedDevice& device, Terminal& terminal) {
@@ -148,6 +198,10 @@ int command_stat(const StatArguments& arguments, Terminal& terminal) {
     if (const std::string library = library_of(device); !library.empty())
       terminal.out << "  library " << library << "\n";
     print_queue_pairs(device, terminal);
+    if (!device.qps.empty()) {
+      print_traffic(device, terminal);
+      print_trouble(device, terminal);
+    }
     print_regions(device, terminal);
     print_counters(device, terminal);
   }

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "driver/table_memory.h"
+#include "os/shared_memory.h"
 #include "sim/wrong.h"
 #include "trace/reason.h"
 
@@ -26,6 +28,13 @@ Said said_by(Command command, const Values& values) {
   Terminal terminal{out, err, {}};
   const int status = command(values, terminal);
   return {status, out.str(), err.str()};
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
 }
 
 Said explained(const std::string& what, bool json = false) {
@@ -98,6 +107,53 @@ TEST(CommandLedger, ReadsFilesAndSaysWhatItLeavesOut) {
   EXPECT_NE(gone.err.find("No such file"), std::string::npos);
 }
 
+// Tables as a device publishes them, in this process.
+struct PublishedTables {
+  PublishedTables()
+      : memory(std::move(
+            *os::SharedMemory::create("softhca:softhca7", driver::TableMemory::bytes_needed()))),
+        tables(memory.bytes()) {
+    tables.header().pid = ::getpid();
+    std::string("softhca7").copy(tables.header().device, 16);
+    tables.tables().qps[3].qpn = 0x4003;
+  }
+  trace::QpCounters& counters() { return tables.tables().qps[3].counters; }
+  Said stat(bool json) { return said_by(command_stat, StatArguments{json, ::getpid()}); }
+
+  os::SharedMemory memory;
+  driver::TableMemory tables;
+};
+
+TEST(CommandStat, TellsForEachQueuePairWhatItMovedAndWhatTroubleItHad) {
+  PublishedTables published;
+  using enum trace::QpCounter;
+  published.counters().add(PacketsSent, 12'345);
+  published.counters().add(BytesReceived, 6'789'000);
+  EXPECT_NE(published.stat(false).out.find("nothing was sent again"), std::string::npos);
+  published.counters().add(Retransmits, 17);
+  published.counters().add(RemoteAccessNaksReceived);
+  published.counters().add(RnrWaitPs, milliseconds(3));
+  const Said said = published.stat(false);
+  EXPECT_EQ(said.status, 0) << said.err;
+  for (const char* told : {"0x004003", "12,345", "6,789,000", "retransmits", "17",
+                           "remote_access_naks_received", "rnr_wait_ps", "3.00 ms"})
+    EXPECT_NE(said.out.find(told), std::string::npos) << told << "\n" << said.out;
+  EXPECT_EQ(said.out.find("duplicates"), std::string::npos) << "none";
+  EXPECT_LE(longest_line(said.out), 80u) << said.out;
+}
+
+TEST(CommandStat, TellsMachinesEveryCounterOfEachQueuePair) {
+  PublishedTables published;
+  for (const trace::QpCounterInfo& row : trace::kQpCounters)
+    published.counters().add(row.counter, 100 + static_cast<std::uint64_t>(row.counter));
+  const auto json = nlohmann::json::parse(published.stat(true).out);
+  ASSERT_EQ(json.size(), 1u);
+  const auto& counters = json[0]["queue_pairs"][0]["counters"];
+  for (const trace::QpCounterInfo& row : trace::kQpCounters)
+    EXPECT_EQ(counters[std::string(row.name)], 100 + static_cast<int>(row.counter)) << row.name;
+  EXPECT_TRUE(json[0]["counters"].contains("unknown_qpn"));
+}
+
 RunArguments run_of(std::vector<std::string> program) {
   RunArguments run;
   run.program = std::move(program);
@@ -129,13 +185,6 @@ TEST(CommandRun, SaysWhereItLookedForItsLibraries) {
   const Said said = said_by(command_run, run_of({"true"}));  // a test has none beside it
   EXPECT_EQ(said.status, 1);
   EXPECT_NE(said.err.find("/lib/softhca"), std::string::npos) << said.err;
-}
-
-std::size_t longest_line(const std::string& text) {
-  std::istringstream lines(text);
-  std::size_t longest = 0;
-  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
-  return longest;
 }
 
 TEST(CommandJourney, FitsEightyColumnsAndTwoScreensWhateverItTells) {

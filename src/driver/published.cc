@@ -26,7 +26,8 @@ PublishedQp published(const nic::QpRecord& record) {
                  .state = static_cast<transport::QpState>(record.state),
                  .pd = record.pd,
                  .destination = {},
-                 .path_mtu_bytes = record.path_mtu};
+                 .path_mtu_bytes = record.path_mtu,
+                 .counters = record.counters};
   std::memcpy(qp.destination.bytes.data(), record.destination, sizeof record.destination);
   return qp;
 }

@@ -12,6 +12,7 @@
 
 #include "driver/attributes.h"
 #include "trace/counters.h"
+#include "trace/qp_counters.h"
 
 namespace softhca::driver {
 
@@ -22,6 +23,7 @@ struct PublishedQp {
   std::uint32_t pd{};
   wire::Gid destination;
   std::uint32_t path_mtu_bytes{};
+  trace::QpCounters counters;
 };
 
 struct PublishedRegion {

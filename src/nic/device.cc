@@ -62,9 +62,9 @@ void Device::create_qp(const QpContext& context) {
   ASSERT(index < slots_.size() && slots_[index].qp == nullptr);
   Slot& slot = slots_[index];
   slot = {};
-  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_);
-  used_slots_.push_back(index);
   QpRecord& record = tables_.qps[index];
+  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters);
+  used_slots_.push_back(index);
   record = {.qpn = context.qpn.value,
             .type = static_cast<std::uint32_t>(context.type),
             .pd = context.pd,
@@ -101,8 +101,6 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->failure_told = false;
       slot->end_told = false;
       slot->established_told = false;
-      slot->requester_seen = {};
-      slot->responder_seen = {};
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);
@@ -225,7 +223,7 @@ void Device::after_work(Slot& slot, Time now) {
   if (srqs_.has_news()) tell_of_shared_queues(now);
   if (qp.take_drained())
     raise_event(EqeKind::SqDrained, qp.context().qpn.value, ReasonId::None, now);
-  count_transport(slot);
+  count_transport(slot, now);
   timers_at_ = earlier(timers_at_, qp.next_deadline());
   activate(slot);
   publish(slot);

@@ -132,12 +132,11 @@ class Device {
 
   struct Slot {
     std::unique_ptr<QueuePair> qp;
-    bool active{};            // in active_
-    bool established_told{};  // that the first message came
-    bool failure_told{};      // its first cause was reported
-    bool end_told{};          // that it takes no more shared receives
-    transport::RequesterCounts requester_seen{};
-    transport::ResponderCounts responder_seen{};
+    bool active{};             // in active_
+    bool established_told{};   // that the first message came
+    bool failure_told{};       // its first cause was reported
+    bool end_told{};           // that it takes no more shared receives
+    trace::QpCounters seen{};  // when the device's counters last took them over
   };
   // A packet that has passed everything that does not depend on those before it.
   struct Arrived {
@@ -192,6 +191,7 @@ class Device {
   static bool hears(const QueuePair& qp, const wire::Packet& packet);
   void deliver_multicast(const link::Frame& frame, Time now);
   bool examine(const link::Frame& frame, Arrived& into, Time now);
+  void note_received(Slot& slot, const Arrived& arrived, Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
   void deliver_datagram(const Arrived& arrived, Time now);
@@ -203,7 +203,7 @@ class Device {
   void flush_outbox(Time now);
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
-  void count_transport(Slot& slot);
+  void count_transport(Slot& slot, Time now);
 
   trace::Tracer& tracer_;
   link::Link& link_;

@@ -9,6 +9,7 @@ namespace softhca::nic {
 
 using link::FrameUse;
 using trace::Counter;
+using trace::QpCounter;
 using Who = Steering::Who;
 
 Result<void, trace::Reason> Device::open_for_frames() {
@@ -51,6 +52,8 @@ void Device::switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time 
   after_work(slot, now);
   if (!gathered) return;  // the request has failed
   tracer_.count(Counter::RawFramesSent);
+  qp.counters().add(QpCounter::PacketsSent);
+  qp.counters().add(QpCounter::BytesSent, frame.size());
   const wire::FrameFields fields = wire::fields_of(frame);
   const bool stays = stays_inside(fields);
   if (!stays) ++raw_waiting_;
@@ -106,6 +109,10 @@ void Device::steer(ConstBytes frame, const wire::FrameFields& fields, Who who, T
     const Arrival arrival = slot->qp->on_frame(frame, target.tag, now);
     const bool dropped = arrival == Arrival::NoReceive || arrival == Arrival::ReceiveTooSmall;
     tracer_.count(dropped ? Counter::RawFramesDropped : Counter::RawFramesReceived);
+    if (!dropped) {
+      slot->qp->counters().add(QpCounter::PacketsReceived);
+      slot->qp->counters().add(QpCounter::BytesReceived, frame.size());
+    }
     after_work(*slot, now);
   }
 }

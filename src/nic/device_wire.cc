@@ -9,7 +9,17 @@ namespace softhca::nic {
 
 using trace::Counter;
 using trace::EventKind;
+using trace::QpCounter;
 using transport::QpState;
+
+namespace {
+
+// Of the IP packet that a datagram is.
+std::uint64_t ip_bytes(const wire::Datagram& datagram, std::size_t bytes) {
+  return bytes + wire::kUdpBytes + (datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes);
+}
+
+}  // namespace
 
 std::size_t Device::receive(Time now) {
   const std::size_t count = link_.receive(received_, now);
@@ -47,6 +57,15 @@ std::size_t Device::run_at(std::span<const Arrived> packets) {
   return count;
 }
 
+void Device::note_received(Slot& slot, const Arrived& arrived, Time now) {
+  const wire::Bth& bth = arrived.packet.headers.bth;
+  slot.qp->counters().add(QpCounter::PacketsReceived);
+  slot.qp->counters().add(QpCounter::BytesReceived,
+                          ip_bytes(arrived.frame->datagram, arrived.frame->bytes.size()));
+  tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
+               arrived.packet.payload.size());
+}
+
 void Device::deliver(std::span<const Arrived> run, Time now) {
   std::array<ConstBytes, kReceiveBatch> ahead;
   for (std::size_t i = 1; i < run.size(); ++i) ahead[i - 1] = run[i].packet.payload;
@@ -60,8 +79,7 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
       drop(bth.dest_qpn, packet.headers, Counter::PacketsDropped, now);
       continue;
     }
-    tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
-                 packet.payload.size());
+    note_received(slot, run[i], now);
     qp.on_packet(packet, std::span(ahead).first(i == 0 ? run.size() - 1 : 0), now);
     if (const trace::Reason why = qp.last_drop()) {
       tracer_.emit(why, now);
@@ -88,8 +106,7 @@ void Device::deliver_datagram(const Arrived& arrived, Time now) {
   switch (slot.qp->on_datagram(packet, arrived.frame->datagram, now)) {
     case Arrival::Received:
     case Arrival::Failed:
-      tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
-                   packet.payload.size());
+      note_received(slot, arrived, now);
       return after_work(slot, now);
     case Arrival::WrongQkey:
       return refuse(Counter::QkeyMismatches);
@@ -117,9 +134,7 @@ bool Device::is_from_peer(const QueuePair& qp, const link::Frame& frame) {
 
 std::optional<wire::Packet> Device::parse(const link::Frame& frame) {
   tracer_.count(Counter::PacketsReceived);
-  tracer_.count(Counter::PacketBytesReceived,
-                frame.bytes.size() + wire::kUdpBytes +
-                    (frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  tracer_.count(Counter::PacketBytesReceived, ip_bytes(frame.datagram, frame.bytes.size()));
   const auto parsed = wire::parse(frame.bytes);
   if (parsed) return *parsed;
   tracer_.count(Counter::PacketsMalformed);
@@ -156,7 +171,10 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
     return false;
   };
   Slot* const slot = find(packet->headers.bth.dest_qpn);
-  if (slot == nullptr) return refuse();
+  if (slot == nullptr) {
+    tracer_.count(Counter::UnknownQpn);
+    return refuse();
+  }
   if (!is_intact(frame, *packet, now)) return false;
   if (!hears(*slot->qp, *packet) || !is_from_peer(*slot->qp, frame)) return refuse();
   into = {*packet, slot, &frame};
@@ -245,7 +263,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   const std::size_t payload_bytes = outgoing->emission.payload.bytes;
   const Bytes payload = frame.subspan(header_bytes, payload_bytes);
   if (payload_bytes != 0 && !qp.gather(*outgoing, payload, now)) {
-    count_transport(slot);
+    count_transport(slot, now);
     after_work(slot, now);  // the transport knows: it fails the request or answers with a NAK
     return true;
   }
@@ -256,17 +274,18 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
 
   outbox_.push_back({frame_next_, covered + wire::kIcrcBytes, path, later(now, qp.ready_at())});
   frame_next_ = (frame_next_ + 1) % kFrames;
+  const std::uint64_t bytes = ip_bytes(path, covered + wire::kIcrcBytes);
   tracer_.count(Counter::PacketsSent);
-  tracer_.count(Counter::PacketBytesSent,
-                covered + wire::kIcrcBytes + wire::kUdpBytes +
-                    (path.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes));
+  tracer_.count(Counter::PacketBytesSent, bytes);
+  qp.counters().add(QpCounter::PacketsSent);
+  qp.counters().add(QpCounter::BytesSent, bytes);
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
                headers.bth.psn.value, payload_bytes, outgoing->emission.again ? 2 : 1,
                headers.bth.dest_qpn.value);
   if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
   else
-    count_transport(slot);
+    count_transport(slot, now);
   return true;
 }
 
@@ -286,26 +305,52 @@ void Device::flush_outbox(Time now) {
   }
 }
 
-// Counts of the transport since the last time, as counters.
-void Device::count_transport(Slot& slot) {
-  const auto step = [&](std::uint64_t now_at, std::uint64_t& seen, Counter counter) {
-    if (now_at != seen) tracer_.count(counter, now_at - seen);
-    seen = now_at;
-  };
-  if (const auto* c = slot.qp->requester_counts()) {
-    step(c->acks, slot.requester_seen.acks, Counter::AcksReceived);
-    step(c->naks, slot.requester_seen.naks, Counter::NaksReceived);
-    step(c->rnr_naks, slot.requester_seen.rnr_naks, Counter::RnrNaksReceived);
-    step(c->retransmits, slot.requester_seen.retransmits, Counter::Retransmits);
-    step(c->timeouts, slot.requester_seen.timeouts, Counter::Timeouts);
-  }
-  if (const auto* c = slot.qp->responder_counts()) {
-    step(c->acks, slot.responder_seen.acks, Counter::AcksSent);
-    step(c->naks, slot.responder_seen.naks, Counter::NaksSent);
-    step(c->rnr_naks, slot.responder_seen.rnr_naks, Counter::RnrNaksSent);
-    step(c->duplicates, slot.responder_seen.duplicates, Counter::Duplicates);
-    step(c->out_of_order, slot.responder_seen.out_of_order, Counter::OutOfOrder);
-  }
+namespace {
+
+// Which counter of the device takes over what a queue pair's transport has counted.
+struct Share {
+  QpCounter of_pair;
+  Counter of_device;
+};
+constexpr Share kShares[] = {
+    {QpCounter::Retransmits, Counter::Retransmits},
+    {QpCounter::Timeouts, Counter::Timeouts},
+    {QpCounter::AcksReceived, Counter::AcksReceived},
+    {QpCounter::SequenceNaksReceived, Counter::NaksReceived},
+    {QpCounter::InvalidRequestNaksReceived, Counter::NaksReceived},
+    {QpCounter::RemoteAccessNaksReceived, Counter::NaksReceived},
+    {QpCounter::RemoteOperationalNaksReceived, Counter::NaksReceived},
+    {QpCounter::RnrNaksReceived, Counter::RnrNaksReceived},
+    {QpCounter::AcksSent, Counter::AcksSent},
+    {QpCounter::SequenceNaksSent, Counter::NaksSent},
+    {QpCounter::InvalidRequestNaksSent, Counter::NaksSent},
+    {QpCounter::RemoteAccessNaksSent, Counter::NaksSent},
+    {QpCounter::RemoteOperationalNaksSent, Counter::NaksSent},
+    {QpCounter::RnrNaksSent, Counter::RnrNaksSent},
+    {QpCounter::Duplicates, Counter::Duplicates},
+    {QpCounter::OutOfOrder, Counter::OutOfOrder},
+};
+
+}  // namespace
+
+void Device::count_transport(Slot& slot, Time now) {
+  const trace::QpCounters& counters = slot.qp->counters();
+  const auto since = [&](QpCounter which) { return counters.get(which) - slot.seen.get(which); };
+  bool any = since(QpCounter::RnrWaitPs) != 0;
+  for (const Share& share : kShares)
+    if (const std::uint64_t n = since(share.of_pair); n != 0) {
+      tracer_.count(share.of_device, n);
+      any = true;
+    }
+  if (!any) return;
+  const std::uint32_t qpn = slot.qp->context().qpn.value;
+  if (const std::uint64_t n = since(QpCounter::Timeouts); n != 0)
+    tracer_.emit(EventKind::Timeout, now, qpn, n);
+  if (const std::uint64_t n = since(QpCounter::Retransmits); n != 0)
+    tracer_.emit(EventKind::Retransmit, now, qpn, n);
+  if (const std::uint64_t ps = since(QpCounter::RnrWaitPs); ps != 0)
+    tracer_.emit(EventKind::RnrWait, now, qpn, ps);
+  slot.seen = counters;
 }
 
 }  // namespace softhca::nic

@@ -48,11 +48,12 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 }  // namespace
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-                     trace::Tracer& tracer)
+                     trace::Tracer& tracer, trace::QpCounters& counters)
     : context_(context),
       memory_(memory),
       shared_(shared),
       tracer_(tracer),
+      counters_(counters),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
 
@@ -92,7 +93,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
                                      .may_atomic = (a.access_flags & 8) != 0,
                                      .max_message_bytes = kMaxMessageBytes,
                                      .service = service()},
-      *this);
+      *this, counters_);
 }
 
 void QueuePair::to_rts(const transport::QpAttributes& a) {
@@ -116,7 +117,7 @@ void QueuePair::to_rts(const transport::QpAttributes& a) {
                                      .rnr_retry = a.rnr_retry,
                                      .max_reads = a.max_reads,
                                      .service = service()},
-      *this);
+      *this, counters_);
   update(a);
 }
 

@@ -58,8 +58,9 @@ struct PendingCqe {
 
 class QueuePair final : public transport::MemoryPort {
  public:
+  // `counters` outlive this object.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-            trace::Tracer& tracer);
+            trace::Tracer& tracer, trace::QpCounters& counters);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -130,12 +131,7 @@ class QueuePair final : public transport::MemoryPort {
   const wire::Datagram& path() const { return path_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
-  const transport::RequesterCounts* requester_counts() const {
-    return requester_ ? &requester_->counts() : nullptr;
-  }
-  const transport::ResponderCounts* responder_counts() const {
-    return responder_ ? &responder_->counts() : nullptr;
-  }
+  trace::QpCounters& counters() { return counters_; }
 
   // MemoryPort, for the transport.
   trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
@@ -225,6 +221,7 @@ class QueuePair final : public transport::MemoryPort {
   HostMemory& memory_;
   SharedReceiveQueues& shared_;
   trace::Tracer& tracer_;
+  trace::QpCounters& counters_;
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
   wire::Datagram path_;

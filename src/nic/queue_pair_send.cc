@@ -37,7 +37,7 @@ void QueuePair::fetch_sends(Time now) {
                                                                               .retry_count = 0,
                                                                               .rnr_retry = 0,
                                                                               .max_reads = 0},
-                                               *this);
+                                               *this, counters_);
     requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
   }
   while (send_fetched_ != send_posted_ && wants_sends() &&

@@ -9,6 +9,8 @@
 #include <span>
 #include <type_traits>
 
+#include "trace/qp_counters.h"
+
 namespace softhca::nic {
 
 // Unbound: a window that opens nothing now.
@@ -58,8 +60,9 @@ struct QpRecord {
   std::uint32_t send_done{};       // work requests that are done, modulo 2^32
   std::uint32_t receive_done{};
   std::uint32_t reserved[2]{};
+  trace::QpCounters counters{};  // since it was created
 };
-static_assert(sizeof(QpRecord) == 64 && std::has_unique_object_representations_v<QpRecord>);
+static_assert(sizeof(QpRecord) == 320 && std::has_unique_object_representations_v<QpRecord>);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 

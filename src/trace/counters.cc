@@ -72,6 +72,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {PageRequestsRefused, "page_requests_refused", "pages that it asked for and cannot have"},
     {RawFramesOut, "raw_frames_out", "Ethernet frames that the interface took"},
     {RawFramesIn, "raw_frames_in", "Ethernet frames that came from the interface"},
+    {UnknownQpn, "unknown_qpn", "packets dropped: the device has no such QP"},
 }};
 
 }  // namespace softhca::trace

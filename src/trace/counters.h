@@ -81,6 +81,7 @@ enum class Counter : std::uint16_t {
   PageRequestsRefused,
   RawFramesOut,
   RawFramesIn,
+  UnknownQpn,
   Count_,
 };
 

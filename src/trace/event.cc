@@ -30,8 +30,8 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {PacketSent, "packet_sent", "qpn", {"opcode", "psn", "payload", "nth", "dest_qpn"}},
       {PacketReceived, "packet_received", "qpn", {"opcode", "psn", "payload", "", ""}},
       {PacketDropped, "packet_dropped", "qpn", {"opcode", "psn", "reason", "", ""}},
-      {Retransmit, "retransmit", "qpn", {"from_psn", "to_psn", "why", "", ""}},
-      {Timeout, "timeout", "qpn", {"psn", "retries_left", "", "", ""}},
+      {Retransmit, "retransmit", "qpn", {"packets", "", "", "", ""}},
+      {Timeout, "timeout", "qpn", {"times", "", "", "", ""}},
       {QpState, "qp_state", "qpn", {"from", "to", "", "", ""}},
       {Refusal, "refusal", "object", {"reason", "address", "bytes", "low", "high"}},
       {CpuCopy, "cpu_copy", "qpn", {"bytes", "why", "", "", ""}},
@@ -52,6 +52,9 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {ConfigWrite, "config_write", "requester", {"offset", "value", "", "", ""}},
       {DeviceMemory, "device_memory", "key", {"place", "bytes", "write", "", ""}},
       {PageRequest, "page_request", "", {"bus", "virtual", "bytes", "write", "reason"}},
+      {RnrWait, "rnr_wait", "qpn", {"waited_ps", "", "", "", ""}},
+      {Told, "told", "how", {"reason", "bytes", "bytes_about", "", ""}},
+      {ToldText, "told_text", "piece", {"text", "text", "text", "text", "text"}},
   }};
 }
 

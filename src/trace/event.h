@@ -64,6 +64,11 @@ enum class EventKind : std::uint16_t {
   DeviceMemory,
   // The device asked for a page that is mapped on demand.
   PageRequest,
+  // The peer had no receive ready; told when the wait is over.
+  RnrWait,
+  // A line that the device told, or would have: what it is about, then its text, in pieces.
+  Told,
+  ToldText,
   Count_,
 };
 

@@ -38,9 +38,10 @@ struct AtomicRequester {
                                                            .retry_count = 3,
                                                            .rnr_retry = 1,
                                                            .max_reads = 2})
-      : requester(settings, memory) {}
+      : requester(settings, memory, counters) {}
 
   FakeMemory memory;
+  trace::QpCounters counters;
   Requester requester;
   Time now{1};
   std::uint32_t next_work = 0;
@@ -101,9 +102,10 @@ struct AtomicResponder {
                    .may_read = true,
                    .may_write = true,
                    .may_atomic = true},
-                  memory) {}
+                  memory, counters) {}
 
   FakeMemory memory;
+  trace::QpCounters counters;
   Responder responder;
 
   void request(Operation operation, std::uint32_t psn, std::uint64_t swap_or_add,
@@ -306,7 +308,7 @@ TEST(Atomic, ADuplicateIsAnsweredFromWhatWasSavedAndNotExecuted) {
   c.expect_original(1, 42);
   EXPECT_EQ(c.memory.word, 7u);
   EXPECT_EQ(c.memory.atomics, 2);
-  EXPECT_EQ(c.responder.counts().duplicates, 3u);
+  EXPECT_EQ(c.counters.get(trace::QpCounter::Duplicates), 3u);
 }
 
 TEST(Atomic, DuplicatesOfAllThatIsOutstandingAreAnsweredInTheirOrder) {

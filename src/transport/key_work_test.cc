@@ -18,6 +18,7 @@ constexpr Psn kFirstKeyWork{0xff'ffff};
 
 struct KeyRequester {
   FakeMemory memory;
+  trace::QpCounters counters;
   Requester requester{{.dest_qpn = {0x14},
                        .initial_psn = kFirstKeyWork,
                        .mtu = 256,
@@ -25,7 +26,8 @@ struct KeyRequester {
                        .retry_count = 3,
                        .rnr_retry = 1,
                        .max_reads = 2},
-                      memory};
+                      memory,
+                      counters};
   Time now{1};
   std::uint32_t next_work = 0;
 
@@ -167,6 +169,7 @@ TEST(Requester, AnAtomicWriteIsDoneWithItsResponse) {
 
 struct KeyResponder {
   FakeMemory memory;
+  trace::QpCounters counters;
   Responder responder{{.dest_qpn = {0x14},
                        .expected_psn = kFirstKeyWork,
                        .mtu = 256,
@@ -175,7 +178,8 @@ struct KeyResponder {
                        .may_read = true,
                        .may_write = true,
                        .may_atomic = true},
-                      memory};
+                      memory,
+                      counters};
 
   void request(Operation operation, std::uint32_t psn, std::uint32_t bytes,
                std::uint64_t address = 0x1000, std::uint32_t dma_length = 8) {

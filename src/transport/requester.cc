@@ -6,7 +6,7 @@
 
 namespace softhca::transport {
 
-Requester::Requester(const Settings& settings, MemoryPort& memory)
+Requester::Requester(const Settings& settings, MemoryPort& memory, trace::QpCounters& counters)
     : dest_qpn_(settings.dest_qpn),
       initial_psn_(settings.initial_psn),
       mtu_(settings.mtu),
@@ -16,6 +16,7 @@ Requester::Requester(const Settings& settings, MemoryPort& memory)
       max_reads_(settings.max_reads),
       service_(settings.service),
       memory_(memory),
+      counters_(counters),
       retries_left_(settings.retry_count),
       rnr_retries_left_(settings.rnr_retry) {
   ASSERT(mtu_ >= 256 && mtu_ <= wire::kMaxMtu);
@@ -82,6 +83,13 @@ bool Requester::may_send(Time now) const {
   return !failed_ && next_ < end_ && next_ - oldest_ < kWindowPackets && now >= rnr_until_;
 }
 
+// Work that waits for acknowledgements only: they would let it go.
+void Requester::note_window(bool full, Time now) {
+  if (window_full_since_ != Time::never())
+    counters_.add(trace::QpCounter::WindowFullPs, now - window_full_since_);
+  window_full_since_ = full ? now : Time::never();
+}
+
 // Executes the local work whose turn has come. False if one that lies before the next packet is
 // still waiting, or was refused.
 bool Requester::execute_locals() {
@@ -107,7 +115,10 @@ bool Requester::execute_locals() {
 std::optional<Emission> Requester::poll_packet(Time now) {
   check_invariants();
   if (locals_ != 0 && !holding_ && !execute_locals()) return std::nullopt;
-  if (!may_send(now)) return std::nullopt;
+  if (!may_send(now)) {
+    note_window(!failed_ && next_ < end_ && next_ - oldest_ >= kWindowPackets, now);
+    return std::nullopt;
+  }
   const Operation* op = operation_at(next_);
   ASSERT(op != nullptr);
   if (holding_ && op->first >= highest_sent_) return std::nullopt;
@@ -117,13 +128,15 @@ std::optional<Emission> Requester::poll_packet(Time now) {
         return o.awaits_response() && o.first < op->first;
       }))
     return std::nullopt;
-  if (op->awaits_response() && !is_read_allowed()) return std::nullopt;
+  const bool allowed = !op->awaits_response() || is_read_allowed();
+  note_window(!allowed, now);
+  if (!allowed) return std::nullopt;
 
   Emission out = op->is_read()                ? emit_read(*op, next_)
                  : is_atomic(op->work.opcode) ? emit_atomic(*op, next_)
                                               : emit_request(*op, next_);
   out.again = next_ < highest_sent_;
-  if (out.again) ++counts_.retransmits;
+  if (out.again) counters_.add(trace::QpCounter::Retransmits);
   next_ = op->is_read() ? piece_end(*op, next_) : next_ + 1;
   highest_sent_ = std::max(highest_sent_, next_);
   if (ack_deadline_ == Time::never()) restart_timer(now);

@@ -30,6 +30,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "trace/qp_counters.h"
 #include "transport/attributes.h"
 #include "transport/emission.h"
 #include "transport/memory_port.h"
@@ -40,11 +41,6 @@ namespace softhca::transport {
 inline constexpr std::uint32_t kWindowPackets = 64;     // unacknowledged at most
 inline constexpr std::uint32_t kAckEveryPackets = 16;   // an ACK is asked for at least so often
 inline constexpr std::uint32_t kReadPiecePackets = 32;  // longest READ on the wire
-
-// What happened, for counters and traces.
-struct RequesterCounts {
-  std::uint64_t acks{}, naks{}, rnr_naks{}, retransmits{}, timeouts{};
-};
 
 class Requester {
  public:
@@ -58,8 +54,8 @@ class Requester {
     std::uint8_t max_reads{};
     wire::Service service = wire::Service::Rc;  // or Xrc
   };
-  // `memory` outlives this object.
-  Requester(const Settings& settings, MemoryPort& memory);
+  // `memory` and `counters` outlive this object.
+  Requester(const Settings& settings, MemoryPort& memory, trace::QpCounters& counters);
 
   // What may change in SQD.
   struct Patience {
@@ -96,7 +92,6 @@ class Requester {
 
   bool failed() const { return failed_; }
   bool is_idle() const { return work_.empty(); }
-  const RequesterCounts& counts() const { return counts_; }
 
  private:
   static constexpr std::size_t kWorkAhead = 128;
@@ -122,6 +117,7 @@ class Requester {
 
   // requester.cc
   bool may_send(Time now) const;
+  void note_window(bool full, Time now);
   bool execute_locals();
   bool is_read_allowed() const;
   std::uint32_t reads_outstanding() const;
@@ -136,6 +132,7 @@ class Requester {
   Operation* front_awaiting(const wire::Headers& headers, Time now);
   bool place_response(Operation& front, std::uint64_t offset, std::uint32_t bytes);
   void take_response(Operation& front, Time now);
+  void count_nak(const wire::Headers& headers);
   void on_nak(const wire::Headers& headers, std::uint64_t number, Time now);
   void complete_front();
   void settle();
@@ -155,6 +152,7 @@ class Requester {
   std::uint8_t max_reads_;
   wire::Service service_;
   MemoryPort& memory_;
+  trace::QpCounters& counters_;
 
   std::deque<Operation> work_;  // outstanding, oldest first
   std::deque<SendCompletion> done_;
@@ -164,13 +162,14 @@ class Requester {
   std::uint64_t highest_sent_ = 0;  // behind the last packet ever sent; tells a retransmission
   std::uint8_t retries_left_;
   std::uint8_t rnr_retries_left_;
-  Time ack_deadline_ = Time::never();  // for oldest_; never() when nothing is outstanding
-  Time rnr_until_ = Time{0};           // no packet before; Time{0}: not waiting
-  bool went_back_ = false;             // an implied NAK was acted upon; cleared by progress
+  Time ack_deadline_ = Time::never();       // for oldest_; never() when nothing is outstanding
+  Time rnr_until_ = Time{0};                // no packet before; Time{0}: not waiting
+  Time rnr_since_{};                        // when that wait began
+  Time window_full_since_ = Time::never();  // counted up to here; never(): not full
+  bool went_back_ = false;                  // an implied NAK was acted upon; cleared by progress
   bool failed_ = false;
   bool holding_ = false;      // SQD
   std::uint32_t locals_ = 0;  // in work_, and not executed yet
-  RequesterCounts counts_;
 };
 
 }  // namespace softhca::transport

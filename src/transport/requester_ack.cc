@@ -4,6 +4,7 @@
 
 namespace softhca::transport {
 
+using trace::QpCounter;
 using trace::ReasonId;
 
 std::optional<std::uint64_t> Requester::number_of(wire::Psn psn) const {
@@ -65,7 +66,7 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
   if (headers.aeth_kind != wire::AethKind::Ack) {
     on_nak(headers, *number, now);
   } else {
-    ++counts_.acks;
+    counters_.add(QpCounter::AcksReceived);
     if (!acknowledge_before(*number + 1, now) && !went_back_) {
       if (spend_retry()) go_back(oldest_, now);
       went_back_ = true;
@@ -74,9 +75,23 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
   check_invariants();
 }
 
+void Requester::count_nak(const wire::Headers& headers) {
+  if (headers.aeth_kind == wire::AethKind::RnrNak) return counters_.add(QpCounter::RnrNaksReceived);
+  switch (static_cast<wire::NakCode>(headers.aeth_value)) {
+    case wire::NakCode::SequenceError:
+      return counters_.add(QpCounter::SequenceNaksReceived);
+    case wire::NakCode::RemoteAccess:
+      return counters_.add(QpCounter::RemoteAccessNaksReceived);
+    case wire::NakCode::RemoteOperational:
+      return counters_.add(QpCounter::RemoteOperationalNaksReceived);
+    default:
+      return counters_.add(QpCounter::InvalidRequestNaksReceived);
+  }
+}
+
 void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time now) {
   const bool is_rnr = headers.aeth_kind == wire::AethKind::RnrNak;
-  ++(is_rnr ? counts_.rnr_naks : counts_.naks);
+  count_nak(headers);
   // A NAK acknowledges everything before it (C9-109), unless a response with bytes is missing
   // there.
   if (!acknowledge_before(number, now)) {
@@ -93,6 +108,10 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
       --rnr_retries_left_;
     }
     go_back(number, now);
+    if (rnr_until_ == Time{0}) {
+      counters_.add(QpCounter::RnrWaits);
+      rnr_since_ = now;
+    }
     rnr_until_ = now + rnr_delay(headers.aeth_value);
     ack_deadline_ = Time::never();
     return;
@@ -213,6 +232,7 @@ void Requester::fail(Status status, const trace::Reason& reason) {
   }
   work_.clear();
   locals_ = 0;
+  window_full_since_ = Time::never();
   oldest_ = next_ = end_;
   ack_deadline_ = Time::never();
 }

@@ -37,11 +37,12 @@ void Requester::on_time(Time now) {
   check_invariants();
   if (failed_) return;
   if (rnr_until_ > Time{0} && now >= rnr_until_) {
+    counters_.add(trace::QpCounter::RnrWaitPs, now - rnr_since_);
     rnr_until_ = Time{0};
     restart_timer(now);
   }
   if (now < ack_deadline_) return;
-  ++counts_.timeouts;
+  counters_.add(trace::QpCounter::Timeouts);
   went_back_ = false;
   if (spend_retry()) go_back(oldest_, now);
   check_invariants();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "transport/test_memory.h"
@@ -9,6 +10,7 @@
 namespace softhca::transport {
 namespace {
 
+using trace::QpCounter;
 using wire::AethKind;
 using wire::NakCode;
 using wire::Psn;
@@ -22,6 +24,7 @@ struct RequesterTalk {
 
   std::uint8_t retry_count;
   FakeMemory memory;
+  trace::QpCounters counters;
   Requester requester{{.dest_qpn = {0x20},
                        .initial_psn = kFirst,
                        .mtu = kRequesterMtu,
@@ -29,7 +32,8 @@ struct RequesterTalk {
                        .retry_count = retry_count,
                        .rnr_retry = 1,
                        .max_reads = 2},
-                      memory};
+                      memory,
+                      counters};
   Time now{1};
   std::uint32_t next_work = 0;
 
@@ -303,9 +307,85 @@ TEST(Requester, AResponseOfTheWrongLengthIsABadResponse) {
   EXPECT_TRUE(c.memory.placed.empty());
 }
 
+TEST(Requester, CountsTimeoutsAndWhatIsSentAgainForThem) {
+  RequesterTalk c;
+  c.post(WorkOpcode::Send, 700);
+  c.leaving();
+  EXPECT_EQ(c.counters.get(QpCounter::Retransmits), 0u);
+  c.now = c.now + kTimeout;
+  c.requester.on_time(c.now);
+  EXPECT_EQ(c.leaving(), (Psns{0, 1, 2}));
+  EXPECT_EQ(c.counters.get(QpCounter::Timeouts), 1u);
+  EXPECT_EQ(c.counters.get(QpCounter::Retransmits), 3u);
+  c.acknowledge(2);
+  EXPECT_EQ(c.counters.get(QpCounter::AcksReceived), 1u);
+}
+
+TEST(Requester, CountsNaksByTheirKind) {
+  const std::pair<NakCode, QpCounter> kinds[] = {
+      {NakCode::SequenceError, QpCounter::SequenceNaksReceived},
+      {NakCode::InvalidRequest, QpCounter::InvalidRequestNaksReceived},
+      {NakCode::RemoteAccess, QpCounter::RemoteAccessNaksReceived},
+      {NakCode::RemoteOperational, QpCounter::RemoteOperationalNaksReceived}};
+  for (const auto& [code, counter] : kinds) {
+    RequesterTalk c;
+    c.post(WorkOpcode::Send, 10);
+    c.leaving();
+    c.nak(code, 0);
+    for (const auto& [other, each] : kinds)
+      EXPECT_EQ(c.counters.get(each), other == code ? 1u : 0u) << static_cast<int>(code);
+    EXPECT_EQ(c.counters.get(QpCounter::Timeouts), 0u);
+  }
+}
+
+TEST(Requester, CountsAWaitForTheReceiverOnceAndAllOfItsTime) {
+  RequesterTalk c;
+  c.post(WorkOpcode::Send, 10);
+  c.leaving();
+  const Time start = c.now;
+  c.answer(AethKind::RnrNak, 1, 0);  // 10 us
+  EXPECT_EQ(c.counters.get(QpCounter::RnrNaksReceived), 1u);
+  EXPECT_EQ(c.counters.get(QpCounter::RnrWaits), 1u);
+  c.now = c.requester.next_deadline();
+  c.requester.on_time(c.now);
+  EXPECT_EQ(c.counters.get(QpCounter::RnrWaitPs), static_cast<std::uint64_t>((c.now - start).ps));
+  EXPECT_EQ(c.leaving(), Psns{0});
+  c.now = c.now + milliseconds(1);
+  c.acknowledge(0);
+  EXPECT_EQ(c.counters.get(QpCounter::RnrWaitPs), 10'000'000u);
+  EXPECT_EQ(c.counters.get(QpCounter::RnrWaits), 1u);
+}
+
+TEST(Requester, CountsTheTimeInWhichAFullWindowHoldsWorkBack) {
+  RequesterTalk c;
+  c.post(WorkOpcode::Write, std::uint64_t{kWindowPackets + 1} * kRequesterMtu);
+  EXPECT_EQ(c.leaving().size(), kWindowPackets);
+  c.now = c.now + microseconds(3);
+  c.leaving();  // whoever looks meanwhile sees what has passed
+  EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 3'000'000u);
+  c.now = c.now + microseconds(4);
+  c.acknowledge(0);
+  EXPECT_EQ(c.leaving(), Psns{kWindowPackets});
+  EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 7'000'000u);
+  c.now = c.now + microseconds(5);
+  EXPECT_TRUE(c.leaving().empty());
+  EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 7'000'000u) << "nothing waits any more";
+}
+
+TEST(Requester, CountsTheTimeInWhichTooManyReadsHoldOneBack) {
+  RequesterTalk c;
+  for (int i = 0; i < 3; ++i) c.post(WorkOpcode::Read, 10);  // two may be outstanding
+  EXPECT_EQ(c.leaving(), (Psns{0, 1}));
+  c.now = c.now + microseconds(6);
+  c.respond(wire::Operation::ReadResponseOnly, 0, 10);
+  EXPECT_EQ(c.leaving(), Psns{2});
+  EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 6'000'000u);
+}
+
 // Annex A14: every request names the peer's queue, whatever its place in a message.
 TEST(Requester, AnXrcRequestNamesTheQueueInEveryPacket) {
   FakeMemory memory;
+  trace::QpCounters counters;
   Requester requester({.dest_qpn = {0x20},
                        .initial_psn = kFirst,
                        .mtu = kRequesterMtu,
@@ -314,7 +394,7 @@ TEST(Requester, AnXrcRequestNamesTheQueueInEveryPacket) {
                        .rnr_retry = 1,
                        .max_reads = 4,
                        .service = wire::Service::Xrc},
-                      memory);
+                      memory, counters);
   std::uint32_t work = 0;
   for (const WorkOpcode opcode :
        {WorkOpcode::SendImm, WorkOpcode::Write, WorkOpcode::Read, WorkOpcode::CompareSwap})

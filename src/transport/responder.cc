@@ -18,9 +18,10 @@ bool has_response(Kind kind) {
 
 }  // namespace
 
-Responder::Responder(const Settings& settings, MemoryPort& memory)
+Responder::Responder(const Settings& settings, MemoryPort& memory, trace::QpCounters& counters)
     : settings_(settings),
       memory_(memory),
+      counters_(counters),
       expected_(settings.expected_psn),
       last_done_(settings.expected_psn.minus(1)) {
   ASSERT(settings.mtu >= 256 && settings.mtu <= wire::kMaxMtu);
@@ -44,7 +45,7 @@ void Responder::on_request(const wire::OpcodeInfo& info, const wire::Headers& he
     case Verdict::Kind::Drop:
       return;
     case Verdict::Kind::Duplicate:
-      ++counts_.duplicates;
+      counters_.add(trace::QpCounter::Duplicates);
       return answer_duplicate(request);
     case Verdict::Kind::Refuse:
       return refuse(request, verdict.fault, verdict.reason);

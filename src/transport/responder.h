@@ -22,6 +22,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "trace/qp_counters.h"
 #include "transport/emission.h"
 #include "transport/fault.h"
 #include "transport/memory_port.h"
@@ -47,10 +48,6 @@ struct ResponderFailure {
   trace::Reason reason{};
 };
 
-struct ResponderCounts {
-  std::uint64_t acks{}, naks{}, rnr_naks{}, duplicates{}, out_of_order{};
-};
-
 class Responder {
  public:
   struct Settings {
@@ -65,8 +62,8 @@ class Responder {
     std::uint32_t max_message_bytes = 1u << 31;
     wire::Service service = wire::Service::Rc;  // or Xrc
   };
-  // `memory` outlives this object.
-  Responder(const Settings& settings, MemoryPort& memory);
+  // `memory` and `counters` outlive this object.
+  Responder(const Settings& settings, MemoryPort& memory, trace::QpCounters& counters);
 
   // A request packet for this queue pair, from its peer. The device holds the payload.
   void on_request(const wire::OpcodeInfo& info, const wire::Headers& headers,
@@ -93,8 +90,6 @@ class Responder {
     settings_.may_write = may_write;
     settings_.may_atomic = may_atomic;
   }
-
-  const ResponderCounts& counts() const { return counts_; }
 
  private:
   struct Request {
@@ -185,6 +180,7 @@ class Responder {
 
   Settings settings_;
   MemoryPort& memory_;
+  trace::QpCounters& counters_;
   wire::Psn expected_;
   wire::Psn last_done_;  // of the last request executed that is answered by an ACK
   wire::Msn msn_;        // messages completed
@@ -197,7 +193,6 @@ class Responder {
   std::optional<Reply> last_read_reply_;  // the one polled last, should its payload fail
   std::deque<ReceiveCompletion> done_;
   std::optional<ResponderFailure> failure_;
-  ResponderCounts counts_;
 };
 
 }  // namespace softhca::transport

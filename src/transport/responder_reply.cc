@@ -6,7 +6,27 @@
 
 namespace softhca::transport {
 
+using trace::QpCounter;
 using trace::ReasonId;
+
+namespace {
+
+QpCounter counter_of(wire::AethKind kind, std::uint8_t value) {
+  if (kind == wire::AethKind::Ack) return QpCounter::AcksSent;
+  if (kind == wire::AethKind::RnrNak) return QpCounter::RnrNaksSent;
+  switch (static_cast<wire::NakCode>(value)) {
+    case wire::NakCode::SequenceError:
+      return QpCounter::SequenceNaksSent;
+    case wire::NakCode::RemoteAccess:
+      return QpCounter::RemoteAccessNaksSent;
+    case wire::NakCode::RemoteOperational:
+      return QpCounter::RemoteOperationalNaksSent;
+    default:
+      return QpCounter::InvalidRequestNaksSent;
+  }
+}
+
+}  // namespace
 
 // One pending ACK stands for all before it (C9-107: acknowledgements may be coalesced).
 void Responder::acknowledge(wire::Psn psn) {
@@ -38,7 +58,7 @@ void Responder::queue_nak(wire::Psn psn, Fault fault) {
 void Responder::refuse(const Request& request, Fault fault, const trace::Reason& reason) {
   const FaultInfo& row = row_of(fault);
   if (fault == Fault::SequenceError) {
-    ++counts_.out_of_order;
+    counters_.add(trace::QpCounter::OutOfOrder);
     queue_nak(expected_, fault);
   } else {
     queue_nak(request.headers.bth.psn, fault);
@@ -170,9 +190,7 @@ std::optional<Emission> Responder::poll_packet() {
     return out;
   }
   if (front.form == Reply::Form::Acknowledgement) {
-    ++(front.kind == wire::AethKind::Ack      ? counts_.acks
-       : front.kind == wire::AethKind::RnrNak ? counts_.rnr_naks
-                                              : counts_.naks);
+    counters_.add(counter_of(front.kind, front.value));
     const Emission out = emit_acknowledge(front);
     replies_.pop_front();
     return out;

@@ -7,6 +7,7 @@
 namespace softhca::transport {
 namespace {
 
+using trace::QpCounter;
 using wire::AethKind;
 using wire::Operation;
 using wire::Psn;
@@ -16,6 +17,7 @@ constexpr std::uint32_t kResponderMtu = 256;
 // A responder and the packets of its peer.
 struct ResponderTalk {
   FakeMemory memory;
+  trace::QpCounters counters;
   Responder responder{{.dest_qpn = {0x20},
                        .expected_psn = {0xff'fffe},
                        .mtu = kResponderMtu,
@@ -23,7 +25,8 @@ struct ResponderTalk {
                        .min_rnr_timer = 5,
                        .may_read = true,
                        .may_write = true},
-                      memory};
+                      memory,
+                      counters};
 
   void send(Operation operation, std::uint32_t psn, std::uint32_t bytes, bool ack = true,
             std::uint32_t dma_length = 0, std::uint64_t address = 0x1000) {
@@ -195,8 +198,44 @@ TEST(Responder, NeverAcknowledgesTheNumberOfARead) {
 }
 
 // A responder of XRC and the packets of its peer, each of which names a queue.
+TEST(Responder, CountsDuplicatesAndWhatComesAheadOfItsTurn) {
+  ResponderTalk c;
+  c.send(Operation::WriteOnly, 0, 10, true, 10);
+  c.send(Operation::WriteOnly, 0, 10, true, 10);
+  c.expect({{AethKind::Ack, 0}});
+  EXPECT_EQ(c.counters.get(QpCounter::AcksSent), 1u) << "one stands for both";
+  EXPECT_EQ(c.counters.get(QpCounter::Duplicates), 1u);
+  c.send(Operation::WriteOnly, 3, 10, true, 10);
+  c.expect({{AethKind::Nak, 1}});
+  EXPECT_EQ(c.counters.get(QpCounter::OutOfOrder), 1u);
+  EXPECT_EQ(c.counters.get(QpCounter::SequenceNaksSent), 1u);
+}
+
+TEST(Responder, CountsTheNaksThatItSendsByTheirKind) {
+  ResponderTalk invalid;
+  invalid.send(Operation::SendLast, 0, 1);
+  invalid.expect({{AethKind::Nak, 0}});
+  EXPECT_EQ(invalid.counters.get(QpCounter::InvalidRequestNaksSent), 1u);
+  ResponderTalk access;
+  access.memory.refusal = {.id = trace::ReasonId::KeyStale};
+  access.send(Operation::WriteOnly, 0, 10, true, 10);
+  access.expect({{AethKind::Nak, 0}});
+  EXPECT_EQ(access.counters.get(QpCounter::RemoteAccessNaksSent), 1u);
+  ResponderTalk operational;
+  operational.memory.place_refusal = {.id = trace::ReasonId::FrameGone};
+  operational.send(Operation::WriteOnly, 0, 10, true, 10);
+  operational.expect({{AethKind::Nak, 0}});
+  EXPECT_EQ(operational.counters.get(QpCounter::RemoteOperationalNaksSent), 1u);
+  ResponderTalk unready;
+  unready.send(Operation::SendOnly, 0, 10);
+  unready.expect({{AethKind::RnrNak, 0}});
+  EXPECT_EQ(unready.counters.get(QpCounter::RnrNaksSent), 1u);
+  EXPECT_EQ(unready.counters.get(QpCounter::SequenceNaksSent), 0u);
+}
+
 struct XrcTalk {
   FakeMemory memory;
+  trace::QpCounters counters;
   Responder responder{{.dest_qpn = {0x20},
                        .expected_psn = {0},
                        .mtu = kResponderMtu,
@@ -205,7 +244,8 @@ struct XrcTalk {
                        .may_read = true,
                        .may_write = true,
                        .service = wire::Service::Xrc},
-                      memory};
+                      memory,
+                      counters};
 
   XrcTalk() { memory.shared_queue = 9; }
   std::optional<Emission> send(Operation operation, std::uint32_t psn, std::uint32_t bytes,
