@@ -4,11 +4,26 @@
 #include <new>
 #include <utility>
 
+#include "os/clock.h"
+
 namespace softhca::abi {
 
-void Acknowledgements::delivered() {
+namespace {
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
+// By the clock that a condition waits with unless it was told otherwise.
+timespec time_in(Duration wait) {
+  const std::int64_t at_ns = os::unix_time_ns() + wait.nanoseconds();
+  return {at_ns / kSecondNs, at_ns % kSecondNs};
+}
+
+}  // namespace
+
+void Acknowledgements::delivered(std::uintptr_t place) {
   pthread_mutex_lock(&mutex_);
   ++delivered_;
+  last_place_ = place;
   pthread_mutex_unlock(&mutex_);
 }
 
@@ -19,9 +34,20 @@ void Acknowledgements::acknowledge(std::uint32_t events) {
   pthread_mutex_unlock(&mutex_);
 }
 
-void Acknowledgements::wait() {
+// Both numbers wrap; a program acknowledges at most what it has taken.
+void Acknowledgements::wait(const Late& late, Duration patience) {
   pthread_mutex_lock(&mutex_);
-  // Both wrap; a program acknowledges at most what it has taken.
+  const timespec until = time_in(patience);
+  int waited = 0;
+  while (waited == 0 && completed_ != delivered_)
+    waited = pthread_cond_timedwait(&changed_, &mutex_, &until);
+  if (completed_ != delivered_) {
+    const std::uint32_t events = delivered_ - completed_;
+    const std::uintptr_t place = last_place_;
+    pthread_mutex_unlock(&mutex_);
+    late(events, place);
+    pthread_mutex_lock(&mutex_);
+  }
   while (completed_ != delivered_) pthread_cond_wait(&changed_, &mutex_);
   pthread_mutex_unlock(&mutex_);
 }
@@ -42,7 +68,7 @@ void EventQueue::post(const ibv_async_event& event, Acknowledgements* about) noe
   counter_.give();
 }
 
-Outcome<ibv_async_event> EventQueue::take() {
+Outcome<ibv_async_event> EventQueue::take(std::uintptr_t place) {
   for (;;) {
     const auto counted = counter_.take();
     const std::scoped_lock held(lock_);
@@ -54,7 +80,7 @@ Outcome<ibv_async_event> EventQueue::take() {
     if (waiting_.empty()) continue;  // its object went in the meantime
     const Waiting first = waiting_.front();
     waiting_.pop_front();
-    if (first.about != nullptr) first.about->delivered();
+    if (first.about != nullptr) first.about->delivered(place);
     return first.event;
   }
 }

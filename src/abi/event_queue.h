@@ -11,10 +11,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
 #include "abi/errno_of.h"
+#include "base/clock.h"
 #include "os/event_counter.h"
 #include "os/self.h"
 
@@ -27,16 +29,22 @@ class Acknowledgements {
   Acknowledgements(pthread_mutex_t& mutex, pthread_cond_t& changed, std::uint32_t& completed)
       : mutex_(mutex), changed_(changed), completed_(completed) {}
 
-  void delivered();
+  // To a call at `place` in the program.
+  void delivered(std::uintptr_t place);
   void acknowledge(std::uint32_t events);
-  // Returns when everything that was delivered has been acknowledged.
-  void wait();
+  // Returns when everything that was delivered has been acknowledged. `late` hears once, without
+  // any lock, if that takes longer than `patience`: how many events it waits for, and where the
+  // last one was obtained.
+  using Late = std::function<void(std::uint32_t events, std::uintptr_t place)>;
+  static constexpr Duration kPatience = seconds(1);
+  void wait(const Late& late, Duration patience = kPatience);
 
  private:
   pthread_mutex_t& mutex_;
   pthread_cond_t& changed_;
   std::uint32_t& completed_;
   std::uint32_t delivered_ = 0;
+  std::uintptr_t last_place_ = 0;
 };
 
 class EventQueue {
@@ -48,7 +56,8 @@ class EventQueue {
   void post(const ibv_async_event& event, Acknowledgements* about) noexcept;
 
   // FAILS WITH EAGAIN, EINTR; see os/event_counter.h. A cancellation point.
-  Outcome<ibv_async_event> take();
+  // `place`: where the program calls.
+  Outcome<ibv_async_event> take(std::uintptr_t place);
 
   // Drops what waits about an object that is going. Nothing in a forked child, which has no use for
   // it, and where a thread of the parent may for ever be inside.

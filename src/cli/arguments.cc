@@ -89,7 +89,7 @@ Grammar::Grammar() {
 
   explain = add_reader("explain", "Why something was refused, and what to change");
   explain->add_option("WHAT", explain_values.what,
-                      "A number (vendor_err), a name, list, or page (a document)");
+                      "A number (vendor_err), a name, a recording, list, or page");
   explain->add_option("--pid", explain_values.pid, "What a running program was refused")
       ->check(CLI::Range(1, std::numeric_limits<std::int32_t>::max()));
   add_journey();
@@ -179,7 +179,8 @@ void Grammar::add_run() {
       "Offer and refuse what this device does: " + fmt::format("{}", fmt::join(profiles, ", ")))
       ->check(CLI::IsMember(profiles));
   add("--pcap", run_values.pcap, "FILE", "Write every packet to FILE, for Wireshark");
-  add("--trace", run_values.trace, "FILE", "Record every step of each process to FILE.PID");
+  add("--trace", run_values.trace, "FILE",
+      "Record every step of each process to FILE.PID: softhca explain");
   add("--ledger", run_values.ledger, "FILE", "Add what each process did to FILE: softhca ledger");
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
@@ -257,8 +258,10 @@ Result<Arguments, UsageError> value_of(Grammar& grammar, const SplitWords& words
   }
   grammar.explain_values.json = grammar.json;
   if (grammar.explain_values.what.empty() == (grammar.explain_values.pid == 0))
-    return wrong("explain",
-                 "one of a reason (its number, which is vendor_err, its name, or: list) and --pid");
+    return wrong(
+        "explain",
+        "one of a reason (its number, which is vendor_err, its name, or: list), a file that run "
+        "--trace wrote, and --pid");
   return Arguments(grammar.explain_values);
 }
 

@@ -1,16 +1,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
+#include <system_error>
+#include <utility>
 
 #include "cli/commands.h"
+#include "cli/findings_text.h"
 #include "driver/published.h"
 #include "trace/reason.h"
 
 namespace softhca::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 using Json = nlohmann::ordered_json;
 using trace::ReasonInfo;
@@ -96,6 +105,54 @@ int explain_program(const ExplainArguments& arguments, Terminal& terminal) {
   return 0;
 }
 
+// The recordings of a run that was told to write to `name`: NAME.PID.
+std::string recordings_beside(const std::string& name) {
+  const fs::path wanted(name);
+  std::error_code error;
+  std::string found;
+  for (const auto& entry : fs::directory_iterator(
+           wanted.has_parent_path() ? wanted.parent_path() : fs::path("."), error)) {
+    const std::string file = entry.path().filename().string();
+    const std::string start = wanted.filename().string() + ".";
+    if (file.starts_with(start) &&
+        file.find_first_not_of("0123456789.", start.size()) == std::string::npos)
+      found += " " + (wanted.parent_path() / file).string();
+  }
+  return found;
+}
+
+std::string_view error_text(trace::RecordingError error) {
+  switch (error) {
+    case trace::RecordingError::NotOne:
+      return "not a recording; softhca run --trace FILE -- PROGRAM writes one, to FILE.PID";
+    case trace::RecordingError::OtherVersion:
+      return "a recording of another version of softhca; record again, or read it with that one";
+    case trace::RecordingError::Truncated:
+      break;
+  }
+  return "a recording that is cut off; copy it whole, or record again";
+}
+
+int explain_file(const ExplainArguments& arguments, Terminal& terminal) {
+  const auto refuse = [&](std::string_view why) {
+    terminal.err << fmt::format("softhca explain: {}: {}\n", arguments.what, why);
+    return 2;
+  };
+  std::error_code error;
+  if (fs::is_directory(arguments.what, error)) return refuse("a folder; name a file");
+  std::ifstream file(arguments.what, std::ios::binary);
+  if (!file) return refuse(std::generic_category().message(errno));
+  std::ostringstream content;
+  content << file.rdbuf();
+  const std::string bytes = std::move(content).str();
+  const auto recorded = trace::read_recording(std::as_bytes(std::span(bytes)));
+  if (!recorded) return refuse(error_text(recorded.error()));
+  const trace::Findings findings = trace::findings_of(*recorded);
+  terminal.out << (arguments.json ? findings_json(*recorded, findings)
+                                  : findings_text(*recorded, findings, terminal.look));
+  return 0;
+}
+
 }  // namespace
 
 int command_explain(const ExplainArguments& arguments, Terminal& terminal) {
@@ -110,8 +167,13 @@ int command_explain(const ExplainArguments& arguments, Terminal& terminal) {
   }
   const ReasonInfo* row = find(arguments.what);
   if (row == nullptr) {
-    terminal.err << fmt::format(
-        "softhca explain: there is no reason {}; softhca explain list shows all\n", arguments.what);
+    std::error_code error;
+    if (fs::exists(arguments.what, error)) return explain_file(arguments, terminal);
+    const std::string beside = recordings_beside(arguments.what);
+    terminal.err << fmt::format("softhca explain: there is no reason and no file {}; {}\n",
+                                arguments.what,
+                                beside.empty() ? "softhca explain list shows all reasons"
+                                               : "recordings of this name:" + beside);
     return 1;
   }
   terminal.out << (arguments.json ? json_of(*row).dump(2) + "\n" : text_of(*row, terminal.look));

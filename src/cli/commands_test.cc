@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 
 #include "driver/table_memory.h"
 #include "os/shared_memory.h"
 #include "sim/wrong.h"
 #include "trace/reason.h"
+#include "trace/recording.h"
 
 namespace softhca::cli {
 namespace {
@@ -87,6 +89,104 @@ TEST(CommandExplain, SaysThatAProcessHasNoDevice) {
   const Said said = said_by(command_explain, ExplainArguments{false, "", ::getpid()});
   EXPECT_EQ(said.status, 1);
   EXPECT_NE(said.err.find("no device open"), std::string::npos);
+}
+
+// A file of the test's own, which goes with it.
+struct TestFile {
+  explicit TestFile(std::string_view content)
+      : path(std::filesystem::temp_directory_path() /
+             ("softhca_explain_" + std::to_string(::getpid()) + ".7")) {
+    std::ofstream(path, std::ios::binary) << content;
+  }
+  ~TestFile() { std::filesystem::remove(path); }
+  TestFile(const TestFile&) = delete;
+  TestFile& operator=(const TestFile&) = delete;
+  std::filesystem::path path;
+};
+
+std::string recording_with(const std::vector<trace::ToldLine>& lines, bool slow) {
+  std::string file(trace::Recording::kBytes, '\0');
+  trace::Recording recording(std::as_writable_bytes(std::span(file)),
+                             [](std::uint64_t, std::uint64_t) { return true; });
+  std::string("ib_write_bw").copy(recording.header().program, 15);
+  for (const trace::ToldLine& line : lines)
+    for (const trace::Event& event : trace::events_of(line, Time{} + milliseconds(3)))
+      recording.append(event);
+  const auto emit = [&](trace::EventKind kind, std::uint64_t field) {
+    recording.append({.time_ps = 1,
+                      .kind = kind,
+                      .host = 0,
+                      .object = 4118737,
+                      .sequence = 0,
+                      .fields = {field}});
+  };
+  if (slow) {
+    emit(trace::EventKind::Retransmit, 12);
+    emit(trace::EventKind::RnrWait, 7'000'000'000);
+  }
+  const std::uint64_t used = recording.close();
+  recording.header().closed = 0;
+  file.resize(used);
+  return file;
+}
+
+TEST(CommandExplain, TellsTheCausesAndTheDelaysOfARecording) {
+  const trace::ToldLine cause{trace::Telling::Cause, trace::ReasonId::KeyStale,
+                              "queue pair 4118737",
+                              trace::reason_text({.id = trace::ReasonId::KeyStale})};
+  const TestFile file(recording_with({cause, cause}, true));
+  const Said said = explained(file.path);
+  EXPECT_EQ(said.status, 0) << said.err;
+  for (const char* told :
+       {"ib_write_bw", "3.00 ms  queue pair 4118737", "key_stale (reason 2, nic)",
+        "Remedy: ", "The same again: 1 time", "4118737", "12", "7.00 ms", "was not closed"})
+    EXPECT_NE(said.out.find(told), std::string::npos) << told << "\n" << said.out;
+  EXPECT_LE(longest_line(said.out), 80u) << said.out;
+  const auto json = nlohmann::json::parse(explained(file.path, true).out);
+  ASSERT_EQ(json["causes"].size(), 1u);
+  EXPECT_EQ(json["causes"][0]["line"], cause.text);
+  EXPECT_EQ(json["causes"][0]["reason"], 2);
+  EXPECT_EQ(json["causes"][0]["repeated"], 1);
+  EXPECT_EQ(json["slow"][0]["retransmits"], 12);
+  EXPECT_EQ(json["slow"][0]["rnr_wait_ps"], 7'000'000'000);
+  EXPECT_FALSE(json["closed"]);
+}
+
+TEST(CommandExplain, SaysThatARecordingHasNothingToExplain) {
+  const TestFile file(recording_with({}, false));
+  const Said said = explained(file.path);
+  EXPECT_EQ(said.status, 0);
+  EXPECT_NE(said.out.find("Nothing was refused."), std::string::npos);
+  EXPECT_NE(said.out.find("Nothing was sent again"), std::string::npos);
+}
+
+TEST(CommandExplain, SaysInOneLineWhatIsNoRecording) {
+  const std::string good = recording_with({}, true);
+  std::string other = good;
+  other[sizeof trace::RecordingHeader::magic] = 77;
+  const std::pair<std::string, const char*> bad[] = {
+      {"hello\n", "not a recording"},
+      {"", "not a recording"},
+      {good.substr(0, 5000), "cut off"},
+      {other, "another version"},
+      {"SOFTHCA-JOURNAL 1\nclock", "another version"}};
+  for (const auto& [content, told] : bad) {
+    const TestFile file(content);
+    const Said said = explained(file.path);
+    EXPECT_EQ(said.status, 2) << told;
+    EXPECT_EQ(said.out, "");
+    EXPECT_NE(said.err.find(told), std::string::npos) << said.err;
+    EXPECT_EQ(std::ranges::count(said.err, '\n'), 1);
+  }
+  EXPECT_EQ(explained("/").status, 2);
+}
+
+TEST(CommandExplain, NamesTheRecordingsThatARunWrote) {
+  const TestFile file("");
+  const std::string name = file.path.string().substr(0, file.path.string().size() - 2);
+  const Said said = explained(name);
+  EXPECT_EQ(said.status, 1);
+  EXPECT_NE(said.err.find(file.path.string()), std::string::npos) << said.err;
 }
 
 TEST(CommandLedger, ReadsFilesAndSaysWhatItLeavesOut) {

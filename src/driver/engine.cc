@@ -122,7 +122,9 @@ void EngineState::deliver(const nic::Eqe& eqe) {
 }
 
 Reason EngineState::refused(std::string_view call, const Reason& reason, const QueuePair* qp) {
-  if (told_calls.insert(reason.id).second) tell(call, reason, qp);
+  const bool is_first = told_calls.insert(reason.id).second;
+  if (is_first || parts.tracer.recording())
+    tell(call, reason, qp, is_first ? trace::Telling::Cause : trace::Telling::Again);
   return reason;
 }
 
@@ -133,6 +135,10 @@ void EngineState::open_for_frames() {
 
 void Engine::tell_refused(std::string_view call, const Reason& reason) {
   state_->refused(call, reason);
+}
+
+void Engine::warn(std::string_view what, const Reason& reason, std::string_view particulars) const {
+  if (state_->listener) state_->listener(trace::Telling::Warning, what, reason, particulars);
 }
 
 Result<std::uint32_t, Reason> Engine::alloc_pd() {

@@ -264,12 +264,14 @@ class Engine {
   void add_sink(EventSink& sink);  // hears device and port events
   void remove_sink(EventSink& sink);
 
-  // Every reason that is a first cause goes here too (live: one line on stderr).
-  // `particulars` are sentences about the objects concerned, or nothing.
   // Tells of a call that was refused before it came here, once for each reason.
   void tell_refused(std::string_view call, const trace::Reason& reason);
-  using ReasonListener = std::function<void(std::string_view what, const trace::Reason&,
-                                            std::string_view particulars)>;
+  // Tells of what has not failed, and may.
+  void warn(std::string_view what, const trace::Reason& reason, std::string_view particulars) const;
+  // Every reason that is a first cause goes here too (live: one line on stderr), and warnings.
+  // `particulars` are sentences about the objects concerned, or nothing.
+  using ReasonListener = std::function<void(trace::Telling how, std::string_view what,
+                                            const trace::Reason&, std::string_view particulars)>;
   void set_reason_listener(ReasonListener listener);
 
  private:

@@ -73,9 +73,9 @@ struct EngineState {
   }
   // After a change of flow rules or of a raw packet queue pair.
   void open_for_frames();
-  void tell(std::string_view what, const trace::Reason& reason,
-            const QueuePair* qp = nullptr) const {
-    if (listener) listener(what, reason, particulars_of(*this, reason, qp));
+  void tell(std::string_view what, const trace::Reason& reason, const QueuePair* qp = nullptr,
+            trace::Telling how = trace::Telling::Cause) const {
+    if (listener) listener(how, what, reason, particulars_of(*this, reason, qp));
   }
 };
 

@@ -303,7 +303,8 @@ LiveDevice::~LiveDevice() {
 
 Reason LiveDevice::left_behind() {
   const Reason reason{.id = ReasonId::LeftBehind};
-  if (!inside_->told.exchange(true)) inside_->machine->tell("in a forked child", reason);
+  if (!inside_->told.exchange(true))
+    inside_->machine->tell(trace::Telling::Cause, "in a forked child", reason);
   return reason;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <system_error>
 
 #include "os/append_file.h"
 #include "os/environment.h"
@@ -19,8 +20,8 @@ using trace::ReasonId;
 
 namespace {
 
-constexpr std::size_t kJournalEvents = std::size_t{1} << 20;  // 64 MiB, newest kept
-constexpr int kLinesAtMost = 20;                              // on stderr, of one device
+constexpr int kLinesAtMost = 20;    // on stderr, of one device
+constexpr int kWarningsAtMost = 3;  // besides
 
 host::RequesterId requester_id() { return {}; }
 
@@ -97,8 +98,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
       description_(which),
       memory_(std::move(memory)),
       tables_(memory_.bytes()),
-      journal_(settings_.trace.empty() ? nullptr
-                                       : std::make_unique<trace::Journal>(kJournalEvents)),
+      journal_(settings_.trace.empty() ? nullptr : std::make_unique<trace::Journal>(1)),
       tracer_(std::make_unique<trace::Tracer>(trace::Counters(tables_.counters()), journal_.get())),
       copy_(std::move(copy)),
       kernel_pins_(os::KernelPins::open(settings_.pin)),
@@ -127,6 +127,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
   ram_.own(rings_.reserved());
   if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);
   fill_header();
+  if (journal_) start_recording();
 }
 
 LiveMachine::~LiveMachine() { write_reports(); }
@@ -141,6 +142,7 @@ void LiveMachine::leave_behind() {
   kernel_pins_.abandon();
   copy_.abandon();
   memory_.abandon();
+  if (recording_memory_) recording_memory_->abandon();
   lines_told_ = 0;
 }
 
@@ -169,6 +171,30 @@ void LiveMachine::fill_header() {
   copy_text(h.program, sizeof h.program, os::own_name());
   copy_text(h.pin_backend, sizeof h.pin_backend, os::pin_backend_name(kernel_pins_.backend()));
   h.first_qpn = block_.first_qpn();
+}
+
+// In FILE.PID; a device that is opened while or after the process records another is in FILE.PID.2.
+void LiveMachine::start_recording() {
+  const std::string name = fmt::format("{}.{}", settings_.trace, tables_.header().pid);
+  auto file =
+      os::SharedMemory::create_file(name, trace::Recording::kBytes, trace::Recording::kHeadBytes);
+  if (!file) {
+    std::fprintf(stderr, "softhca: cannot record to %s: %s (SOFTHCA_TRACE)\n", name.c_str(),
+                 std::generic_category().message(file.error()).c_str());
+    return;
+  }
+  recording_memory_ = std::move(*file);
+  recording_ = std::make_unique<trace::Recording>(
+      recording_memory_->bytes(), [this](std::uint64_t at, std::uint64_t bytes) {
+        return recording_memory_->make_usable(at, bytes);
+      });
+  const TableHeader& from = tables_.header();
+  trace::RecordingHeader& to = recording_->header();
+  to.pid = from.pid;
+  std::memcpy(to.program, from.program, sizeof to.program);
+  std::memcpy(to.device, from.device, sizeof to.device);
+  std::memcpy(to.interface, from.interface, sizeof to.interface);
+  journal_->set_listener([this](const trace::Event& event) { recording_->append(event); });
 }
 
 void LiveMachine::build_engine(std::uint64_t seed) {
@@ -213,15 +239,18 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .frames = &frames_port_});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
-      [this](std::string_view what, const Reason& reason, std::string_view particulars) {
-        tell(what, reason, particulars);
-      });
+      [this](trace::Telling how, std::string_view what, const Reason& reason,
+             std::string_view particulars) { tell(how, what, reason, particulars); });
   if (description_.port.state == PortState::Down)
-    tell("port 1 of " + description_.interface, description_.port.down);
+    tell(trace::Telling::Cause, "port 1 of " + description_.interface, description_.port.down);
 }
 
-void LiveMachine::tell(std::string_view what, const Reason& reason, std::string_view particulars) {
-  tell_line(std::string(what) + ": " + trace::reason_text(reason, particulars));
+void LiveMachine::tell(trace::Telling how, std::string_view what, const Reason& reason,
+                       std::string_view particulars) {
+  tell_line({.how = how,
+             .reason = reason.id,
+             .about = std::string(what),
+             .text = trace::reason_text(reason, particulars)});
 }
 
 // For softhca explain --pid, also where nothing is printed.
@@ -231,10 +260,16 @@ void LiveMachine::publish_line(const std::string& line) {
   line.copy(record.line, sizeof record.line - 1);
 }
 
-void LiveMachine::tell_line(const std::string& line) {
+void LiveMachine::tell_line(const trace::ToldLine& told) {
+  if (journal_)
+    for (const trace::Event& event : trace::events_of(told, now())) journal_->append(event);
+  if (told.how == trace::Telling::Again) return;
+  const bool is_warning = told.how == trace::Telling::Warning;
+  if (is_warning && warnings_told_++ >= kWarningsAtMost) return;
+  const std::string line = told.about.empty() ? told.text : told.about + ": " + told.text;
   publish_line(line);
   if (settings_.quiet || lines_told_ > kLinesAtMost) return;
-  if (lines_told_++ == kLinesAtMost) {
+  if (!is_warning && lines_told_++ == kLinesAtMost) {
     std::fputs(
         "softhca: more refusals follow; they are not printed (see vendor_err and softhca "
         "explain)\n",
@@ -247,7 +282,10 @@ void LiveMachine::tell_line(const std::string& line) {
 Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wire::Qpn qpn) {
   const auto opened = udp_->open(source);
   if (!opened) {
-    tell_line(opened.error().text);
+    tell_line({.how = trace::Telling::Cause,
+               .reason = opened.error().reason,
+               .about = {},
+               .text = opened.error().text});
     return Reason{.id = opened.error().reason};
   }
   listening_ = true;
@@ -257,7 +295,10 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
 Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
   const auto joined = udp_->join(group);
   if (joined) return {};
-  tell_line(joined.error().text);
+  tell_line({.how = trace::Telling::Cause,
+             .reason = joined.error().reason,
+             .about = {},
+             .text = joined.error().text});
   return Reason{.id = joined.error().reason};
 }
 
@@ -298,9 +339,7 @@ void LiveMachine::write_reports() {
       std::fprintf(stderr, "softhca: cannot write %s\n", path.c_str());
   };
   if (!settings_.ledger.empty()) append(settings_.ledger, ledger_line());
-  if (journal_)
-    append(fmt::format("{}.{}", settings_.trace, tables_.header().pid),
-           trace::recording(*journal_, "monotonic, ps since the device was opened"));
+  if (recording_) recording_memory_->cut(recording_->close());
 }
 
 }  // namespace softhca::driver

@@ -22,6 +22,7 @@
 #include "os/interfaces.h"
 #include "os/kernel_pin.h"
 #include "os/shared_memory.h"
+#include "trace/recording.h"
 
 namespace softhca::driver {
 
@@ -62,15 +63,17 @@ class LiveMachine {
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
   void leave_behind();
-  // One line on stderr.
-  void tell(std::string_view what, const trace::Reason& reason, std::string_view particulars = {});
-  // Appends what the chain did to the ledger file and writes the trace, if asked for. Once.
+  // One line on stderr; what was told before is only recorded.
+  void tell(trace::Telling how, std::string_view what, const trace::Reason& reason,
+            std::string_view particulars = {});
+  // Appends what the chain did to the ledger file and ends the recording, if asked for. Once.
   void write_reports();
 
  private:
   LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
               os::GuardedCopy copy, local::QpnBlock block);
-  void tell_line(const std::string& line);
+  void tell_line(const trace::ToldLine& line);
+  void start_recording();
   bool claim_file(const FileIdentity& file);
   Result<void, trace::Reason> join_group(const wire::Gid& group);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
@@ -83,6 +86,8 @@ class LiveMachine {
   os::Clock clock_;
   os::SharedMemory memory_;
   TableMemory tables_;
+  std::optional<os::SharedMemory> recording_memory_;
+  std::unique_ptr<trace::Recording> recording_;
   std::unique_ptr<trace::Journal> journal_;  // null: not recording
   std::unique_ptr<trace::Tracer> tracer_;
   os::GuardedCopy copy_;
@@ -110,6 +115,7 @@ class LiveMachine {
   bool reported_ = false;
   void publish_line(const std::string& line);
   int lines_told_ = 0;
+  int warnings_told_ = 0;
   std::uint64_t refusals_ = 0;  // published
 };
 

@@ -1,5 +1,6 @@
 #include "os/shared_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +18,29 @@ Result<SharedMemory, int> SharedMemory::create(const char* name, std::size_t byt
   void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (start == MAP_FAILED) return errno;
   return SharedMemory(std::move(fd), static_cast<std::byte*>(start), bytes, true);
+}
+
+Result<SharedMemory, int> SharedMemory::create_file(const std::string& path, std::size_t bytes,
+                                                    std::size_t usable) {
+  constexpr int kNamesAtMost = 100;
+  constexpr int kHow = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+  OwnedFd fd(::open(path.c_str(), kHow, 0644));
+  for (int i = 2; !fd && errno == EEXIST && i <= kNamesAtMost; ++i)
+    fd = OwnedFd(::open((path + "." + std::to_string(i)).c_str(), kHow, 0644));
+  if (!fd) return errno;
+  if (const int error = ::posix_fallocate(fd.get(), 0, static_cast<off_t>(usable)); error != 0)
+    return error;
+  void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (start == MAP_FAILED) return errno;
+  return SharedMemory(std::move(fd), static_cast<std::byte*>(start), bytes, true);
+}
+
+bool SharedMemory::make_usable(std::uint64_t at, std::uint64_t bytes) {
+  return ::posix_fallocate(fd_.get(), static_cast<off_t>(at), static_cast<off_t>(bytes)) == 0;
+}
+
+void SharedMemory::cut(std::uint64_t bytes) {
+  static_cast<void>(!::ftruncate(fd_.get(), static_cast<off_t>(bytes)));
 }
 
 Result<SharedMemory, int> SharedMemory::attach(OwnedFd fd) {

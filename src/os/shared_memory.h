@@ -1,10 +1,13 @@
 // SharedMemory: a mapping of a memfd. Sparse: pages exist from their first use on.
 //
 // The owner creates it and passes the descriptor (SCM_RIGHTS); a peer attaches and reads. Nothing
-// of it is left in any file system, and it is gone with its last mapping and descriptor.
+// of it is left in any file system, and it is gone with its last mapping and descriptor. Or it is
+// that of a new file, which stays, with what was written to it, however the process ends.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -16,6 +19,16 @@ class SharedMemory {
  public:
   // Zeroed, readable and writable. `name` shows in /proc/PID/maps. FAILS WITH errno.
   static Result<SharedMemory, int> create(const char* name, std::size_t bytes);
+
+  // A new file with room for `bytes`, of which the first `usable` are there. What is touched beyond
+  // them has to be made usable before. Where there is a file of that name, it is PATH.2 and so on.
+  // FAILS WITH errno
+  static Result<SharedMemory, int> create_file(const std::string& path, std::size_t bytes,
+                                               std::size_t usable);
+  // Of a file: gives [at, +bytes) its place on the disk; false if there is none.
+  bool make_usable(std::uint64_t at, std::uint64_t bytes);
+  // Of a file: cuts off what lies behind `bytes`. REQUIRES: nothing there is touched any more.
+  void cut(std::uint64_t bytes);
 
   // Maps somebody else's memory for reading. OWNS fd, also when it fails. FAILS WITH errno;
   // EINVAL for a descriptor of another kind or an empty one.

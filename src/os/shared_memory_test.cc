@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace softhca::os {
 namespace {
@@ -45,6 +48,28 @@ TEST(SharedMemory, RefusesWhatIsNoMemory) {
   const auto none = SharedMemory::attach(OwnedFd());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error(), EBADF);
+}
+
+TEST(SharedMemory, OfAFileIsWhatTheFileHoldsAndGrowsAsItIsMadeUsable) {
+  const auto path =
+      std::filesystem::temp_directory_path() / ("softhca_memory_" + std::to_string(::getpid()));
+  auto memory = SharedMemory::create_file(path, 1 << 20, 4096);
+  ASSERT_TRUE(memory);
+  EXPECT_EQ(std::filesystem::file_size(path), 4096u);
+  auto again = SharedMemory::create_file(path, 1 << 20, 4096);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(std::filesystem::remove(path.string() + ".2")) << "the first one is left alone";
+  ASSERT_TRUE(memory->make_usable(8192, 4096));
+  memory->bytes()[8192] = std::byte{'x'};
+  std::ifstream file(path);
+  EXPECT_EQ(file.seekg(8192).get(), 'x');
+  memory->cut(8193);
+  EXPECT_EQ(std::filesystem::file_size(path), 8193u);
+  memory->abandon();
+  memory->bytes()[8192] = std::byte{'y'};
+  EXPECT_EQ(file.seekg(8192).get(), 'x');
+  EXPECT_FALSE(memory->make_usable(0, 4096));
+  std::filesystem::remove(path);
 }
 
 }  // namespace

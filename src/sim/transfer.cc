@@ -110,8 +110,8 @@ Transfer::Transfer(const JourneySettings& settings, Tweak tweak)
   server.pid = server.host->running();
   for (TransferEnd* const end : {&client, &server})
     end->host->engine().set_reason_listener(
-        [end](std::string_view, const trace::Reason& reason, std::string_view) {
-          if (!end->cause) end->cause = reason;
+        [end](trace::Telling how, std::string_view, const trace::Reason& reason, std::string_view) {
+          if (how == trace::Telling::Cause && !end->cause) end->cause = reason;
         });
   start_neighbours();
 }

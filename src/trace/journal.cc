@@ -39,20 +39,4 @@ std::string event_text(const Event& event) {
   return text;
 }
 
-std::string recording(const Journal& journal, std::string_view clock) {
-  std::string table;
-  for (const EventInfo& row : kEvents)
-    table += fmt::format("{} {} {}\n", row.name, row.object.empty() ? "-" : row.object,
-                         fmt::join(row.fields, ","));
-  std::string out =
-      fmt::format("SOFTHCA-JOURNAL 1\nclock {}\nlost {}\nevents {}\ntable {}\n{}", clock,
-                  journal.lost(), journal.events().size(), table.size(), table);
-  out.resize((out.size() + 63) / 64 * 64, '\n');  // records start at a multiple of their size
-  for (const Event& event : journal.events()) {
-    const ConstBytes bytes = bytes_of(event);
-    out.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return out;
-}
-
 }  // namespace softhca::trace

@@ -46,9 +46,6 @@ class Journal {
 // "12.345678 ms  packet_sent qpn 0x4017 opcode 10 psn 7 payload 64 nth 1 dest_qpn 0x5001"
 std::string event_text(const Event& event);
 
-// A whole recording as bytes: versioned header, event table, records. `clock` names its clock.
-std::string recording(const Journal& journal, std::string_view clock);
-
 // Handed by reference to every part of a device.
 class Tracer {
  public:

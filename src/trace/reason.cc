@@ -322,6 +322,10 @@ constexpr ReasonInfo kReasons[] = {
      "has been polled, and no request in this full queue has one.",
      "Signal at least one request of each max_send_wr (IBV_SEND_SIGNALED) and poll its "
      "completion."},
+    {EventsUnacknowledged, "events_unacknowledged", Driver,
+     "An object is destroyed once each event about it that the program got is acknowledged.",
+     "Call ibv_ack_cq_events or ibv_ack_async_event for each event, before or from another "
+     "thread."},
 };
 
 }  // namespace

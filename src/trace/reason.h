@@ -89,6 +89,8 @@ enum class ReasonId : std::uint16_t {
   FlowNotRaw = 181,
   FramesStayInside = 183,
   FrameTooShort = 184,
+  // Warnings: nothing has failed.
+  EventsUnacknowledged = 188,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,
@@ -142,9 +144,9 @@ enum class ReasonId : std::uint16_t {
   ImportUnknown = 169,
   NotDmaBuf = 170,
   // Profiles of devices.
-  ProfileUnknown = 230,
-  NotInProfile = 231,
-  SlotsNeverFree = 232,
+  ProfileUnknown = 185,
+  NotInProfile = 186,
+  SlotsNeverFree = 187,
 };
 
 // The key table said no, and not what lies behind it.
@@ -173,6 +175,13 @@ struct Reason {
 
   explicit operator bool() const { return id != ReasonId::None; }
   friend bool operator==(const Reason&, const Reason&) = default;
+};
+
+// How a reason is told.
+enum class Telling : std::uint32_t {
+  Cause,    // why something was refused, for the first time
+  Again,    // a call, for a reason that a call was refused for before; not printed
+  Warning,  // nothing has failed yet
 };
 
 std::span<const ReasonInfo> reasons();

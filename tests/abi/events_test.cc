@@ -1,9 +1,11 @@
 // Completion channels and asynchronous events.
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <future>
+#include <string>
 #include <thread>
 
 #include "endpoint.h"
@@ -108,6 +110,36 @@ TEST_F(ChannelTest, KeepsAQueueUntilItsEventsAreAcknowledged) {
   ASSERT_EQ(destroyed.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   EXPECT_EQ(destroyed.get(), 0);
   end.cq = nullptr;
+}
+
+// CASES C35: after a second it says so, which is what is tested: no event comes before.
+TEST_F(ChannelTest, SaysWhatADestroyWaitsForAndWhereThatWasObtained) {
+  ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
+  flush_one(end);
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  ASSERT_EQ(ibv_get_cq_event(end.channel, &cq, &context), 0);
+  ASSERT_EQ(ibv_destroy_qp(end.qp), 0);
+  end.qp = nullptr;
+  int pipe_ends[2];
+  ASSERT_EQ(::pipe(pipe_ends), 0);
+  const int own_stderr = ::dup(STDERR_FILENO);
+  ASSERT_GE(::dup2(pipe_ends[1], STDERR_FILENO), 0);
+  const std::string name = "ibv_destroy_cq(cq " + std::to_string(cq->handle) + "): ";
+  auto destroyed = std::async(std::launch::async, [&] { return ibv_destroy_cq(end.cq); });
+  const bool told = readable(pipe_ends[0], 10'000);
+  ::dup2(own_stderr, STDERR_FILENO);
+  ibv_ack_cq_events(cq, 1);
+  EXPECT_EQ(destroyed.get(), 0);
+  end.cq = nullptr;
+  std::string line(4096, '\0');
+  ASSERT_TRUE(told);
+  line.resize(static_cast<std::size_t>(::read(pipe_ends[0], line.data(), line.size())));
+  for (const int fd : {pipe_ends[0], pipe_ends[1], own_stderr}) ::close(fd);
+  for (const std::string& part :
+       {name + "events_unacknowledged", std::string("Waiting for 1 unacknowledged event"),
+        std::string("obtained at ibverbs_test"), std::string("Remedy: Call ibv_ack_cq_events")})
+    EXPECT_NE(line.find(part), std::string::npos) << line;
 }
 
 TEST_F(ChannelTest, WakesAThreadThatWaits) {

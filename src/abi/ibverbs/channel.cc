@@ -33,10 +33,11 @@ VERB("IBVERBS_1.0", int, ibv_destroy_comp_channel, (ibv_comp_channel * verbs)) {
 
 BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_cq_event,
               (ibv_comp_channel * channel, ibv_cq** cq, void** cq_context)) {
+  const std::uintptr_t place = caller_of_this();
   return answer_minus_one([&]() -> Outcome<int> {
     Context& owner = Channel::of(channel).owner();
     if (owner.is_left_behind()) return owner.left_behind();
-    const auto event = Channel::of(channel).events().take();
+    const auto event = Channel::of(channel).events().take(place);
     if (!event) return event.error();
     *cq = event->element.cq;
     *cq_context = event->element.cq->cq_context;

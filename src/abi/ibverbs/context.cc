@@ -4,12 +4,15 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
 #include "os/environment.h"
 #include "os/file_identity.h"
+#include "os/self.h"
+#include "trace/words.h"
 
 namespace softhca::abi {
 
@@ -173,9 +176,22 @@ void EventSubject::raise(ibv_event_type type, const Element& about) {
   owner_.async_events().post({.element = about, .event_type = type}, &async_events_);
 }
 
-void EventSubject::retire() {
+void EventSubject::wait_for(Acknowledgements& events, std::string_view kind, std::uint32_t number) {
+  if (owner_.is_left_behind()) return;
+  events.wait([&](std::uint32_t missing, std::uintptr_t place) {
+    const std::string call = "ibv_destroy_" + std::string(kind) + "(" + std::string(kind) + " " +
+                             std::to_string(number) + ")";
+    const std::string waiting = " Waiting for " + trace::counted(missing, "unacknowledged event") +
+                                ", obtained at " + os::code_place(place) + ".";
+    owner_.device().look([&](const driver::Engine& engine) {
+      engine.warn(call, {.id = trace::ReasonId::EventsUnacknowledged}, waiting);
+    });
+  });
+}
+
+void EventSubject::retire(std::string_view kind, std::uint32_t number) {
   owner_.async_events().forget(async_events_);
-  if (!owner_.is_left_behind()) async_events_.wait();
+  wait_for(async_events_, kind, number);
   owner_.release(*this);
 }
 
@@ -223,10 +239,11 @@ SOFTHCA_ENTRY("IBVERBS_1.1", int, ibv_dofork_range, (void*, std::size_t), noexce
 
 BLOCKING_VERB("IBVERBS_1.1", int, ibv_get_async_event,
               (ibv_context * context, ibv_async_event* event)) {
+  const std::uintptr_t place = caller_of_this();
   return answer_minus_one([&]() -> Outcome<int> {
     if (Context::of(context).is_left_behind()) return Context::of(context).left_behind();
     Context::of(context).device().expect_events();
-    const auto next = Context::of(context).async_events().take();
+    const auto next = Context::of(context).async_events().take(place);
     if (!next) return next.error();
     *event = *next;
     return 0;

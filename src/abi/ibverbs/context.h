@@ -167,8 +167,10 @@ class EventSubject : public Owned {
                std::uint32_t& acknowledged);
 
   void raise(ibv_event_type type, const Element& about);
-  // It is off the device: waits for what has to be acknowledged, and leaves the context.
-  void retire();
+  // It is off the device: waits for what has to be acknowledged, and leaves the context. A program
+  // that keeps it waiting is told so, by `kind` ("cq") and number.
+  void retire(std::string_view kind, std::uint32_t number);
+  void wait_for(Acknowledgements& events, std::string_view kind, std::uint32_t number);
 
  private:
   Context& owner_;

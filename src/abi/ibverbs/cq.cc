@@ -114,8 +114,8 @@ Outcome<void> Cq::destroy() {
       [&](driver::Engine& engine, Time now) { return engine.destroy_cq(*queue_, now); });
   if (!gone) return gone;
   if (channel != nullptr) Channel::of(channel).events().forget(completion_events_);
-  if (!owner().is_left_behind()) completion_events_.wait();
-  retire();
+  wait_for(completion_events_, "cq", handle);
+  retire("cq", handle);
   return {};
 }
 

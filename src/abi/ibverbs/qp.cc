@@ -170,7 +170,7 @@ Outcome<void> Qp::offer_builder(std::uint64_t operations) {
 Outcome<void> Qp::destroy() {
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.close_qp(*pair_, this, now); });
-  if (gone) retire();
+  if (gone) retire("qp", verbs().qp_num);
   return gone;
 }
 

@@ -50,7 +50,7 @@ Outcome<Srq*> Srq::create(Pd& domain, const Request& request, ibv_srq_attr& size
 Outcome<void> Srq::destroy() {
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_srq(*queue_, now); });
-  if (gone) retire();
+  if (gone) retire("srq", handle);
   return gone;
 }
 

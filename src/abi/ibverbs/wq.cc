@@ -106,7 +106,7 @@ Outcome<void> Wq::destroy() {
     return unused;
   const auto gone = owner().take_off(
       [&](driver::Engine& engine, Time now) { return engine.destroy_qp(*pair_, now); });
-  if (gone) retire();
+  if (gone) retire("wq", wq_num);
   return gone;
 }
 
