@@ -40,6 +40,12 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
     s.tell("queue pair " + std::to_string(qpn.value), reason,
            qp == s.qps.end() ? nullptr : qp->second.get());
   });
+  s.device.set_silence_listener([&s](wire::Qpn qpn, const nic::Silence& silence) {
+    const auto qp = s.qps.find(qpn.value);
+    if (qp == s.qps.end() || !s.listener) return;
+    s.listener(trace::Telling::Warning, "queue pair " + std::to_string(qpn.value),
+               {.id = ReasonId::PeerSilent}, silence_of(s, *qp->second, silence));
+  });
 }
 
 Engine::~Engine() {

@@ -56,6 +56,7 @@ struct EngineParts {
   std::function<void(const FileIdentity& file)> give_back_file = {};
   // A place in the program's code as people know it. Empty where there is no program.
   std::function<std::string(std::uint64_t)> name_of_place = {};
+  std::string interface = {};  // as people know the cable
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
   link::FramePort* frames = nullptr;  // null: those frames stay in the device

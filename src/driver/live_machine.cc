@@ -235,6 +235,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
+                  .interface = description_.interface,
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
                   .frames = &frames_port_});
   engine_->set_port(description_.port, description_.gids);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "driver/engine_state.h"
+#include "trace/words.h"
 #include "transport/qp_state.h"
 
 namespace softhca::driver {
@@ -95,10 +96,40 @@ std::string peer_text(const transport::QpAttributes& a) {
                      a.dest_qpn.value);
 }
 
-std::string silence_text(const transport::QpAttributes& a) {
+std::string patience_text(const transport::QpAttributes& a) {
   const double milliseconds = static_cast<double>(transport::ack_timeout(a.timeout).ps) / 1e9;
-  return fmt::format(" The peer: {}; timeout {} ({:.3g} ms), retry_cnt {}.", peer_text(a),
-                     a.timeout, milliseconds, a.retry_count);
+  return fmt::format("timeout {} ({:.3g} ms), retry_cnt {}", a.timeout, milliseconds,
+                     a.retry_count);
+}
+
+std::string silence_text(const transport::QpAttributes& a) {
+  return fmt::format(" The peer: {}; {}.", peer_text(a), patience_text(a));
+}
+
+// What to look at, the likeliest first.
+std::string likely_text(const nic::Silence& silence, std::size_t packet_bytes) {
+  if (silence.by_pair)
+    return fmt::format(
+        " It was last heard {} ago. Likely: it stopped or died; packets are lost; or, if only long "
+        "messages stick, a link on the way carries less than {} bytes.",
+        trace::time_text(*silence.by_pair), packet_bytes);
+  if (silence.of_peer)
+    return fmt::format(
+        " This queue pair never heard of it; others heard its address {} ago. Likely: the QPN is "
+        "wrong, or that queue pair is not in RTR, or gone.",
+        trace::time_text(*silence.of_peer));
+  return fmt::format(
+      " Nothing was ever heard of it. Likely: its process does not run, or its queue pair is not "
+      "in RTR; GID or QPN are wrong; a firewall drops UDP 4791; or a link on the way carries less "
+      "than {} bytes.",
+      packet_bytes);
+}
+
+// Of the longest packet.
+std::size_t ip_bytes_at_most(const transport::QpAttributes& a) {
+  const auto first = wire::opcode_of(wire::Service::Rc, wire::Operation::WriteFirst);
+  return (a.address.destination.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes) + wire::kUdpBytes +
+         wire::find_opcode(first)->header_bytes() + a.path_mtu_bytes + wire::kIcrcBytes;
 }
 
 std::string gids_text(const EngineState& s) {
@@ -115,6 +146,16 @@ std::string transition_text(std::uint32_t from_and_to) {
 }
 
 }  // namespace
+
+std::string silence_of(const EngineState& s, const QueuePair& qp, const nic::Silence& silence) {
+  const transport::QpAttributes& a = qp.attributes();
+  const auto source = std::ranges::find(s.gids, a.address.source_gid_index, &GidEntry::index);
+  return fmt::format(" From {} to {} by {}; path MTU {}, the interface's {}; {}.{}",
+                     source == s.gids.end() ? "?" : wire::gid_text(source->gid), peer_text(a),
+                     s.parts.interface.empty() ? "its cable" : s.parts.interface, a.path_mtu_bytes,
+                     s.port.interface_mtu, patience_text(a),
+                     likely_text(silence, ip_bytes_at_most(a)));
+}
 
 std::string particulars_of(const EngineState& s, const Reason& reason, const QueuePair* qp) {
   switch (reason.id) {

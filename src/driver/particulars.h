@@ -10,6 +10,10 @@
 #include "driver/queue_pair.h"
 #include "trace/reason.h"
 
+namespace softhca::nic {
+struct Silence;
+}
+
 namespace softhca::driver {
 
 struct EngineState;
@@ -17,5 +21,9 @@ struct EngineState;
 // Sentences, or nothing. `qp` is the queue pair concerned; may be null.
 std::string particulars_of(const EngineState& state, const trace::Reason& reason,
                            const QueuePair* qp);
+
+// Of a queue pair that sends again because its peer does not acknowledge: the way there, what was
+// heard of the peer, and what to look at in that case.
+std::string silence_of(const EngineState& state, const QueuePair& qp, const nic::Silence& silence);
 
 }  // namespace softhca::driver

@@ -101,6 +101,8 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->failure_told = false;
       slot->end_told = false;
       slot->established_told = false;
+      slot->silence_told = false;
+      slot->heard_at = Time::never();
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);

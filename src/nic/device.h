@@ -36,6 +36,12 @@
 
 namespace softhca::nic {
 
+// How long ago something was heard, when a queue pair's acknowledgement timer first ran out.
+struct Silence {
+  std::optional<Duration> by_pair;  // by the queue pair; nothing: never
+  std::optional<Duration> of_peer;  // from the peer's address, by any queue pair
+};
+
 class Device {
  public:
   struct Parts {
@@ -117,6 +123,9 @@ class Device {
   // Hears every first cause: which queue pair, and why.
   using FailureListener = std::function<void(wire::Qpn, const trace::Reason&)>;
   void set_failure_listener(FailureListener listener) { on_failure_ = std::move(listener); }
+  // Hears, once for each connection, that a queue pair is about to send again for a timeout.
+  using SilenceListener = std::function<void(wire::Qpn, const Silence&)>;
+  void set_silence_listener(SilenceListener listener) { on_silence_ = std::move(listener); }
 
  private:
   static constexpr std::size_t kReceiveBatch = 32;
@@ -132,11 +141,13 @@ class Device {
 
   struct Slot {
     std::unique_ptr<QueuePair> qp;
-    bool active{};             // in active_
-    bool established_told{};   // that the first message came
-    bool failure_told{};       // its first cause was reported
-    bool end_told{};           // that it takes no more shared receives
-    trace::QpCounters seen{};  // when the device's counters last took them over
+    bool active{};                  // in active_
+    bool established_told{};        // that the first message came
+    bool failure_told{};            // its first cause was reported
+    bool end_told{};                // that it takes no more shared receives
+    bool silence_told{};            // that a timeout made it send again
+    Time heard_at = Time::never();  // never(): nothing has come to it
+    trace::QpCounters seen{};       // when the device's counters last took them over
   };
   // A packet that has passed everything that does not depend on those before it.
   struct Arrived {
@@ -204,6 +215,7 @@ class Device {
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
   void count_transport(Slot& slot, Time now);
+  void tell_silence(Slot& slot, Time now);
 
   trace::Tracer& tracer_;
   link::Link& link_;
@@ -238,6 +250,7 @@ class Device {
   std::array<link::Frame, kReceiveBatch> received_;
   std::array<Arrived, kReceiveBatch> arrived_;
   FailureListener on_failure_;
+  SilenceListener on_silence_;
 };
 
 }  // namespace softhca::nic

@@ -59,6 +59,7 @@ std::size_t Device::run_at(std::span<const Arrived> packets) {
 
 void Device::note_received(Slot& slot, const Arrived& arrived, Time now) {
   const wire::Bth& bth = arrived.packet.headers.bth;
+  slot.heard_at = now;
   slot.qp->counters().add(QpCounter::PacketsReceived);
   slot.qp->counters().add(QpCounter::BytesReceived,
                           ip_bytes(arrived.frame->datagram, arrived.frame->bytes.size()));
@@ -344,13 +345,33 @@ void Device::count_transport(Slot& slot, Time now) {
     }
   if (!any) return;
   const std::uint32_t qpn = slot.qp->context().qpn.value;
-  if (const std::uint64_t n = since(QpCounter::Timeouts); n != 0)
+  if (const std::uint64_t n = since(QpCounter::Timeouts); n != 0) {
     tracer_.emit(EventKind::Timeout, now, qpn, n);
+    tell_silence(slot, now);
+  }
   if (const std::uint64_t n = since(QpCounter::Retransmits); n != 0)
     tracer_.emit(EventKind::Retransmit, now, qpn, n);
   if (const std::uint64_t ps = since(QpCounter::RnrWaitPs); ps != 0)
     tracer_.emit(EventKind::RnrWait, now, qpn, ps);
   slot.seen = counters;
+}
+
+// One that has no retries left fails instead.
+void Device::tell_silence(Slot& slot, Time now) {
+  if (slot.silence_told || slot.qp->state() == QpState::Error) return;
+  slot.silence_told = true;
+  if (!on_silence_) return;
+  const auto ago = [&](Time heard) {
+    return heard == Time::never() ? std::nullopt : std::optional(now - heard);
+  };
+  std::optional<Duration> of_peer;
+  for (const std::uint32_t index : used_slots_) {
+    const Slot& other = slots_[index];
+    const auto heard = ago(other.heard_at);
+    if (!heard || other.qp->path().destination != slot.qp->path().destination) continue;
+    of_peer = of_peer ? std::min(*of_peer, *heard) : *heard;
+  }
+  on_silence_(slot.qp->context().qpn, {ago(slot.heard_at), of_peer});
 }
 
 }  // namespace softhca::nic

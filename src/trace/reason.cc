@@ -326,6 +326,9 @@ constexpr ReasonInfo kReasons[] = {
      "An object is destroyed once each event about it that the program got is acknowledged.",
      "Call ibv_ack_cq_events or ibv_ack_async_event for each event, before or from another "
      "thread."},
+    {PeerSilent, "peer_silent", Transport,
+     "The peer should acknowledge within the local ACK timeout; what it did not is sent again.",
+     "Look at what is named as likely; if the transfer goes on, nothing, or a longer timeout."},
 };
 
 }  // namespace

@@ -91,6 +91,7 @@ enum class ReasonId : std::uint16_t {
   FrameTooShort = 184,
   // Warnings: nothing has failed.
   EventsUnacknowledged = 188,
+  PeerSilent = 189,
   // Device and port.
   PortDown = 120,
   NoInterface = 121,

@@ -57,6 +57,26 @@ perftest_whose_server_was_killed() {
 # More than a megabyte of events.
 has_recorded() { [ -n "$(find "$work" -path "$1.*" -size +8M)" ]; }
 
+# Both name queue pairs that the other does not have, so neither hears anything.
+peer_that_is_not_there() {
+  local side patience=(-t 14 -r 1) status
+  new_port
+  start server "${traffic[@]}" -p "$port" "${patience[@]}" -x
+  await 15 listening_or_gone server "$port" || true
+  start client "${traffic[@]}" -p "$port" "${patience[@]}" -x 127.0.0.1
+  for side in server client; do
+    status=0
+    finish "$side" || status=$?
+    if [ "$status" != 3 ] ||
+      [ "$(grep -c 'peer_silent (reason 184.* by lo; .*Nothing was ever heard.*Remedy: ' \
+        "$work/$side.err")" != 1 ]; then
+      flunk "a peer that is not there: the $side ended with $status" "$work/$side.err"
+    else
+      pass "a peer that is not there: one line at the $side"
+    fi
+  done
+}
+
 run_that_went_well() {
   pair "a recorded pingpong" "$softhca" run --trace "$work/pingpong" -- \
     ibv_rc_pingpong -g 0 -n 100 || return 0
@@ -69,5 +89,6 @@ run_that_went_well() {
 
 peer_was_killed
 perftest_whose_server_was_killed
+peer_that_is_not_there
 run_that_went_well
 conclude

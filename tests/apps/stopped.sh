@@ -14,7 +14,8 @@ is_stopped() { [ "$(sed 's/.*) //; s/ .*//' "/proc/$1/stat")" = T ]; }
 lost() {
   local status=0
   finish "$2" || status=$?
-  if [ "$status" = 3 ] && grep -q '^softhca: .*retries_spent.*Remedy: ' "$work/$2.err"; then
+  if [ "$status" = 3 ] && grep -q '^softhca: .*retries_spent.*Remedy: ' "$work/$2.err" &&
+    [ "$(grep -c '^softhca: .*peer_silent.* last heard .*Remedy: ' "$work/$2.err")" = 1 ]; then
     pass "$1: the $2 ends: $(tail -n 1 "$work/$2.err")"
   else
     flunk "$1: the $2 ended with $status, expected 3" "$work/$2.out" "$work/$2.err"

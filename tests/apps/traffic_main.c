@@ -1,6 +1,6 @@
-// traffic_main -p PORT [-s SIZE] [-w WINDOW] [-t TIMEOUT] [-r RETRIES] [-e] [SERVER]: messages in
-// both directions, as many at once as the window allows, contents checked, until either side gets
-// SIGTERM. Each side always has sends outstanding, so each is due an error if its peer dies.
+// traffic_main -p PORT [-s SIZE] [-w WINDOW] [-t TIMEOUT] [-r RETRIES] [-e] [-x] [SERVER]: messages
+// in both directions, as many at once as the window allows, contents checked, until either side
+// gets SIGTERM. Each side always has sends outstanding, so each is due an error if its peer dies.
 //
 // stdout  "connected", "flowing" (after a hundred messages), "N sent, M received, all as sent"
 // status  0 ended as asked; 3 the connection was lost: stderr says how; 1 anything else
@@ -21,6 +21,7 @@ struct Settings {
   uint32_t window;
   struct Patience patience;
   int with_events;
+  int misses;          // names a queue pair that the peer does not have
   const char* server;  // NULL: this is the server
 };
 
@@ -203,9 +204,9 @@ static void take_down(struct Side* side) {
 }
 
 static struct Settings settings_of(int argc, char** argv) {
-  struct Settings settings = {0, 4096, 16, {14, 7}, 0, NULL};
+  struct Settings settings = {0, 4096, 16, {14, 7}, 0, 0, NULL};
   int option;
-  while ((option = getopt(argc, argv, "p:s:w:t:r:e")) != -1) {
+  while ((option = getopt(argc, argv, "p:s:w:t:r:ex")) != -1) {
     const unsigned number = optarg == NULL ? 0 : (unsigned)atoi(optarg);
     if (option == 'p') settings.port = (uint16_t)number;
     if (option == 's') settings.bytes = number;
@@ -213,6 +214,7 @@ static struct Settings settings_of(int argc, char** argv) {
     if (option == 't') settings.patience.timeout = (uint8_t)number;
     if (option == 'r') settings.patience.retries = (uint8_t)number;
     if (option == 'e') settings.with_events = 1;
+    if (option == 'x') settings.misses = 1;
   }
   if (optind < argc) settings.server = argv[optind];
   CHECK(settings.port != 0 && settings.window > 0 && settings.bytes >= sizeof(struct Note));
@@ -231,6 +233,7 @@ int main(int argc, char** argv) {
   own = address_of(&side.device, side.pair);
   CHECK(send(side.peer, &own, sizeof(own), MSG_NOSIGNAL) == (ssize_t)sizeof(own));
   CHECK(read_all(side.peer, &remote, sizeof(remote)));
+  if (side.settings.misses) remote.qpn ^= 1;  // it has one
   connect_queue_pair(&side.device, side.pair, &remote, side.settings.patience);
   CHECK(barrier(side.peer));
   puts("connected");

@@ -57,6 +57,100 @@ TEST(Recovery, ADeadPeerIsGivenUpWithinTheBound) {
   }
 }
 
+// What a reason listener heard as warnings.
+struct Warnings {
+  explicit Warnings(Host& host) {
+    host.engine().set_reason_listener([this](trace::Telling how, std::string_view about,
+                                             const trace::Reason& reason,
+                                             std::string_view particulars) {
+      if (how == trace::Telling::Warning)
+        told.push_back(std::string(about) + ":" + trace::reason_text(reason, particulars));
+    });
+  }
+  bool has(const std::string& part) const {
+    return std::ranges::any_of(
+        told, [&](const std::string& one) { return one.find(part) != std::string::npos; });
+  }
+  std::vector<std::string> told;
+};
+
+TEST(Recovery, TheFirstTimeoutOfAConnectionSaysWhatWasHeardOfThePeer) {
+  ConnectionSettings connection;
+  connection.timeout = 10;
+  connection.retry_count = 7;
+  Pair pair(connection);
+  Warnings warnings(pair.world.host(0));
+  link::SimCosts cut;
+  cut.loss = 1000;
+  pair.world.network().set_costs(cut);
+  std::array sges{pair.a.sge(0, 64)};
+  pair.post(pair.connection.a, write_to(pair.b, sges));
+  pair.world.pass(milliseconds(20));
+  ASSERT_EQ(warnings.told.size(), 1u) << "not for each timeout";
+  EXPECT_TRUE(warnings.has("queue pair " + std::to_string(pair.connection.a.qp->qpn().value)));
+  EXPECT_TRUE(warnings.has("peer_silent (reason 184, transport)")) << warnings.told[0];
+  EXPECT_TRUE(warnings.has("Nothing was ever heard of it")) << warnings.told[0];
+  EXPECT_TRUE(warnings.has("the interface's 9000")) << warnings.told[0];
+  pair.world.network().set_costs({});
+  pair.settle();
+  EXPECT_EQ(pair.completions(pair.connection.a).size(), 1u);
+  EXPECT_EQ(warnings.told.size(), 1u);
+}
+
+TEST(Recovery, ATimeoutAfterThePeerWasHeardSaysHowLongAgo) {
+  ConnectionSettings connection;
+  connection.timeout = 10;
+  Pair pair(connection);
+  Warnings warnings(pair.world.host(0));
+  std::array sges{pair.a.sge(0, 64)};
+  pair.post(pair.connection.a, write_to(pair.b, sges));
+  pair.world.pass(milliseconds(1));
+  ASSERT_EQ(pair.completions(pair.connection.a).size(), 1u);
+  link::SimCosts cut;
+  cut.loss = 1000;
+  pair.world.network().set_costs(cut);
+  pair.post(pair.connection.a, write_to(pair.b, sges));
+  pair.settle();
+  ASSERT_EQ(warnings.told.size(), 1u);
+  EXPECT_TRUE(warnings.has("It was last heard ")) << warnings.told[0];
+}
+
+TEST(Recovery, AQueuePairThatIsGoneIsToldFromAPeerThatIs) {
+  ConnectionSettings settings;
+  settings.timeout = 10;
+  Pair pair(settings);
+  Warnings warnings(pair.world.host(0));
+  const Connection other = connect(pair.world, pair.world.host(0), pair.world.host(1), settings);
+  std::array sges{pair.a.sge(0, 64)};
+  pair.post(pair.connection.a, write_to(pair.b, sges));
+  pair.world.pass(milliseconds(1));
+  const Buffer mine = pair.make_buffer(other.a, kAllRights);
+  std::array its_sges{mine.sge(0, 64)};
+  ASSERT_TRUE(pair.world.host(1).engine().destroy_qp(*other.b.qp, pair.world.now()));
+  pair.post(other.a, write_to(pair.b, its_sges));
+  pair.settle();
+  EXPECT_TRUE(warnings.has("others heard its address"));
+  EXPECT_EQ(warnings.told.size(), 1u);
+  EXPECT_GE(pair.world.host(1).counter(trace::Counter::UnknownQpn), 1u);
+}
+
+// Without a retry left it fails, and says that.
+TEST(Recovery, ATimeoutThatEndsTheConnectionIsNoWarning) {
+  ConnectionSettings connection;
+  connection.timeout = 10;
+  connection.retry_count = 0;
+  Pair pair(connection);
+  Warnings warnings(pair.world.host(0));
+  link::SimCosts cut;
+  cut.loss = 1000;
+  pair.world.network().set_costs(cut);
+  std::array sges{pair.a.sge(0, 64)};
+  pair.post(pair.connection.a, write_to(pair.b, sges));
+  pair.settle();
+  EXPECT_EQ(pair.connection.a.qp->state(), QpState::Error);
+  EXPECT_TRUE(warnings.told.empty());
+}
+
 // C26: packets that outlive their queue pair meet nobody.
 TEST(Recovery, PacketsForADestroyedQueuePairAreDropped) {
   WorldSettings settings;
