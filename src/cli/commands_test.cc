@@ -152,6 +152,15 @@ TEST(CommandExplain, TellsTheCausesAndTheDelaysOfARecording) {
   EXPECT_FALSE(json["closed"]);
 }
 
+TEST(CommandExplain, TellsAWarningFromARefusal) {
+  const TestFile file(recording_with(
+      {{trace::Telling::Warning, trace::ReasonId::PeerSilent, "queue pair 7", "peer_silent"}},
+      false));
+  const Said said = explained(file.path);
+  EXPECT_NE(said.out.find("queue pair 7 (warning)"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("Nothing was refused."), std::string::npos) << said.out;
+}
+
 TEST(CommandExplain, SaysThatARecordingHasNothingToExplain) {
   const TestFile file(recording_with({}, false));
   const Said said = explained(file.path);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -76,7 +77,7 @@ std::string delays_text(const Findings& findings, const Look& look) {
 std::string findings_text(const Recorded& recorded, const Findings& findings, const Look& look) {
   std::string text = head_text(recorded, findings, look) + "\n";
   for (const Cause& cause : findings.causes) text += cause_text(cause, look) + "\n";
-  if (findings.causes.empty()) text += "Nothing was refused.\n\n";
+  if (std::ranges::all_of(findings.causes, &Cause::is_warning)) text += "Nothing was refused.\n\n";
   return text + delays_text(findings, look);
 }
 

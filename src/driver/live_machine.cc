@@ -21,7 +21,7 @@ using trace::ReasonId;
 namespace {
 
 constexpr int kLinesAtMost = 20;    // on stderr, of one device
-constexpr int kWarningsAtMost = 3;  // besides
+constexpr int kWarningsAtMost = 3;  // besides, for one reason
 
 host::RequesterId requester_id() { return {}; }
 
@@ -173,7 +173,7 @@ void LiveMachine::fill_header() {
   h.first_qpn = block_.first_qpn();
 }
 
-// In FILE.PID; a device that is opened while or after the process records another is in FILE.PID.2.
+// In FILE.PID; the next device that the process opens in FILE.PID.2, and so on.
 void LiveMachine::start_recording() {
   const std::string name = fmt::format("{}.{}", settings_.trace, tables_.header().pid);
   auto file =
@@ -266,7 +266,7 @@ void LiveMachine::tell_line(const trace::ToldLine& told) {
     for (const trace::Event& event : trace::events_of(told, now())) journal_->append(event);
   if (told.how == trace::Telling::Again) return;
   const bool is_warning = told.how == trace::Telling::Warning;
-  if (is_warning && warnings_told_++ >= kWarningsAtMost) return;
+  if (is_warning && warnings_told_[told.reason]++ >= kWarningsAtMost) return;
   const std::string line = told.about.empty() ? told.text : told.about + ": " + told.text;
   publish_line(line);
   if (settings_.quiet || lines_told_ > kLinesAtMost) return;

@@ -115,7 +115,7 @@ class LiveMachine {
   bool reported_ = false;
   void publish_line(const std::string& line);
   int lines_told_ = 0;
-  int warnings_told_ = 0;
+  std::map<trace::ReasonId, int> warnings_told_;
   std::uint64_t refusals_ = 0;  // published
 };
 
