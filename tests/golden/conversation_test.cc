@@ -116,6 +116,7 @@ TEST(Conversation, UnreliableMessagesComeOutWhole) {
 // answer, against the file's own answers.
 void replay(const std::vector<Sample>& samples, Shelf& shelf, std::uint8_t requester,
             std::vector<ReceiveCompletion>& completions) {
+  trace::QpCounters counters;
   std::optional<Responder> responder;
   for (const Sample& sample : samples) {
     SCOPED_TRACE(sample.where());
@@ -131,7 +132,7 @@ void replay(const std::vector<Sample>& samples, Shelf& shelf, std::uint8_t reque
                                               .may_read = true,
                                               .may_write = true,
                                               .may_atomic = true},
-                          shelf);
+                          shelf, counters);
       shelf.payload = packet->payload;
       if (packet->info->has(wire::Header::Reth)) shelf.region = h.remote_address;
       responder->on_request(*packet->info, h, static_cast<std::uint32_t>(packet->payload.size()));

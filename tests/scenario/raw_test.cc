@@ -308,8 +308,8 @@ TEST(RawPackets, WithoutPermissionFramesStayInside) {
   OneDevice device;
   device.port.is_refused = true;
   std::vector<ReasonId> told;
-  device.engine().set_reason_listener(
-      [&](std::string_view, const Reason& reason, std::string_view) { told.push_back(reason.id); });
+  device.engine().set_reason_listener([&](trace::Telling, std::string_view, const Reason& reason,
+                                          std::string_view) { told.push_back(reason.id); });
   RawPair a(device), b(device);
   b.steer(rule_for(7));
   b.steer(rule_of(nic::FlowKind::AllDefault));
