@@ -86,6 +86,7 @@ constexpr Row kErrnos[] = {
     {NoRoute, EHOSTUNREACH},
     {AssertionBroken, EIO},
     {LeftBehind, EPERM},
+    {PlanUnusable, EINVAL},
 };
 
 }  // namespace

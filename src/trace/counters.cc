@@ -70,6 +70,10 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
      "packets of unreliable connections dropped: a gap before them, no receive, or refused"},
     {PageRequests, "page_requests", "pages mapped because the device asked for them"},
     {PageRequestsRefused, "page_requests_refused", "pages that it asked for and cannot have"},
+    {PacketsFaulted, "packets_faulted", "faults of a plan that hit packets"},
+    {WorkFaulted, "work_faulted", "faults of a plan that hit work requests"},
+    {RequestsFaulted, "requests_faulted", "faults of a plan that hit requests of a peer"},
+    {AccessesFaulted, "accesses_faulted", "faults of a plan that hit accesses to memory"},
 }};
 
 }  // namespace softhca::trace

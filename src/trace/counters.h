@@ -79,6 +79,10 @@ enum class Counter : std::uint16_t {
   UnreliableDropped,
   PageRequests,
   PageRequestsRefused,
+  PacketsFaulted,
+  WorkFaulted,
+  RequestsFaulted,
+  AccessesFaulted,
   Count_,
 };
 

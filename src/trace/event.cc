@@ -52,6 +52,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {ConfigWrite, "config_write", "requester", {"offset", "value", "", "", ""}},
       {DeviceMemory, "device_memory", "key", {"place", "bytes", "write", "", ""}},
       {PageRequest, "page_request", "", {"bus", "virtual", "bytes", "write", "reason"}},
+      {FaultInjected, "fault_injected", "fault", {"line", "what", "qpn", "at", "opcode"}},
   }};
 }
 

@@ -64,6 +64,8 @@ enum class EventKind : std::uint16_t {
   DeviceMemory,
   // The device asked for a page that is mapped on demand.
   PageRequest,
+  // A fault of a plan hit something.
+  FaultInjected,
   Count_,
 };
 

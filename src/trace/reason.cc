@@ -303,6 +303,13 @@ constexpr ReasonInfo kReasons[] = {
      "Name an XRC queue in the work request, not at create_qp."},
     {TagNotThere, "tag_not_there", Nic, "A tag that is removed must still wait in the list.",
      "None: a message has taken it; its completion is there or comes."},
+    {InjectedFault, "injected_fault", Plan,
+     "The plan of faults that this run was started with has it fail here; its number is the "
+     "object.",
+     "None, this is the test; without --faults (SOFTHCA_FAULTS) it does not happen."},
+    {PlanUnusable, "plan_unusable", Plan,
+     "The plan of faults that SOFTHCA_FAULTS names must be there, and every key of it be known.",
+     "Correct the line that was named before this (docs/faults.md), or unset SOFTHCA_FAULTS."},
 };
 
 }  // namespace
@@ -315,8 +322,8 @@ const ReasonInfo* find_reason(ReasonId id) {
 }
 
 std::string_view checker_name(Checker checker) {
-  constexpr std::array<std::string_view, 8> kNames = {"driver", "kernel",    "nic",  "iommu",
-                                                      "pcie",   "transport", "peer", "host"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "driver", "kernel", "nic", "iommu", "pcie", "transport", "peer", "host", "fault plan"};
   return kNames[static_cast<std::size_t>(checker)];
 }
 
