@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "driver/address_space.h"
+#include "faults/injector.h"
 #include "host/dma_domain.h"
 #include "host/pin.h"
 #include "host/ram.h"
@@ -56,6 +57,7 @@ struct EngineParts {
   std::function<std::string(std::uint64_t)> name_of_place = {};
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
+  faults::Injector* faults = nullptr;  // a plan of faults; null: none
 };
 
 }  // namespace softhca::driver

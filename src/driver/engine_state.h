@@ -64,9 +64,7 @@ struct EngineState {
   trace::Reason refused(std::string_view call, const trace::Reason& reason,
                         const QueuePair* qp = nullptr);
   void tell(std::string_view what, const trace::Reason& reason,
-            const QueuePair* qp = nullptr) const {
-    if (listener) listener(what, reason, particulars_of(*this, reason, qp));
-  }
+            const QueuePair* qp = nullptr) const;
 };
 
 }  // namespace softhca::driver

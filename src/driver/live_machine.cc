@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "faults/plan_text.h"
 #include "os/append_file.h"
 #include "os/environment.h"
 #include "os/kernel_features.h"
@@ -68,10 +69,20 @@ LiveSettings LiveSettings::from_environment() {
           .pin = backend_named(os::env_text("SOFTHCA_PIN")),
           .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
           .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
-          .ledger = os::env_text("SOFTHCA_LEDGER").value_or("")};
+          .ledger = os::env_text("SOFTHCA_LEDGER").value_or(""),
+          .faults = os::env_text("SOFTHCA_FAULTS").value_or("")};
 }
 
 Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
+  LiveSettings settings = LiveSettings::from_environment();
+  Result<faults::Plan, faults::PlanError> plan = faults::Plan{};
+  if (!settings.faults.empty()) plan = faults::read_plan(settings.faults);
+  if (!plan) {
+    // Nothing is run without the faults that were asked for.
+    std::fprintf(stderr, "softhca: %s is not opened: %s (SOFTHCA_FAULTS)\n", which.name.c_str(),
+                 plan.error().text.c_str());
+    return Reason{.id = ReasonId::PlanUnusable};
+  }
   auto memory =
       os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
   if (!memory)
@@ -81,14 +92,14 @@ Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescr
   const std::uint64_t seed = os::random_seed();
   auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
   if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
-  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, LiveSettings::from_environment(),
+  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, std::move(settings), std::move(*plan),
                                                        std::move(*memory), std::move(*copy),
                                                        std::move(*block)));
   machine->build_engine(seed);
   return machine;
 }
 
-LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
+LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, faults::Plan plan,
                          os::SharedMemory memory, os::GuardedCopy copy, local::QpnBlock block)
     : settings_(std::move(settings)),
       description_(which),
@@ -97,6 +108,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
       journal_(settings_.trace.empty() ? nullptr
                                        : std::make_unique<trace::Journal>(kJournalEvents)),
       tracer_(std::make_unique<trace::Tracer>(trace::Counters(tables_.counters()), journal_.get())),
+      faults_(plan.faults.empty() ? nullptr
+                                  : std::make_unique<faults::Injector>(std::move(plan), *tracer_)),
       copy_(std::move(copy)),
       kernel_pins_(os::KernelPins::open(settings_.pin)),
       ram_(host::Ram::of_process(copy_)),
@@ -111,7 +124,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
              .iotlb = iotlb_,
              .config = config_,
              .tracer = *tracer_,
-             .contexts = &contexts_}),
+             .contexts = &contexts_,
+             .faults = faults_.get()}),
       dma_({.iommu = iommu_,
             .iova = iova_,
             .port = port_,
@@ -147,7 +161,8 @@ void LiveMachine::fill_header() {
   h.first_qpn = block_.first_qpn();
 }
 
-void LiveMachine::build_engine(std::uint64_t seed) {
+// A capture has what is on the cable: a packet that a fault loses on its way out is not in it.
+link::Link& LiveMachine::lay_cable() {
   udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
   link::Link* cable = udp_.get();
   if (!settings_.pcap.empty()) {
@@ -161,6 +176,13 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                    pcap.error().text.c_str());
     }
   }
+  if (faults_ == nullptr || !faults_->spoils_packets()) return *cable;
+  faulty_ = std::make_unique<link::FaultyLink>(*cable, *faults_);
+  return *faulty_;
+}
+
+void LiveMachine::build_engine(std::uint64_t seed) {
+  link::Link& cable = lay_cable();
   engine_ = std::make_unique<Engine>(
       EngineParts{.ram = ram_,
                   .pins = pins_,
@@ -169,7 +191,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .config = config_,
                   .space = space_,
                   .rings = rings_,
-                  .link = *cable,
+                  .link = cable,
                   .tracer = *tracer_,
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
@@ -184,7 +206,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
-                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); }});
+                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
+                  .faults = faults_.get()});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](std::string_view what, const Reason& reason, std::string_view particulars) {

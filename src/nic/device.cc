@@ -17,6 +17,7 @@ Device::Device(const Parts& parts)
       link_(parts.link),
       interrupts_(parts.interrupts),
       tables_(parts.tables),
+      faults_(parts.faults),
       keys_(parts.tables),
       memory_(parts.memory, keys_, parts.tracer),
       srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
@@ -61,7 +62,8 @@ void Device::create_qp(const QpContext& context) {
   ASSERT(index < slots_.size() && slots_[index].qp == nullptr);
   Slot& slot = slots_[index];
   slot = {};
-  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_);
+  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, faults_);
+  if (faults_ != nullptr) faults_->note_queue_pair(context.qpn);
   used_slots_.push_back(index);
   QpRecord& record = tables_.qps[index];
   record = {.qpn = context.qpn.value,
@@ -81,6 +83,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   const std::uint32_t index = qpn.value - first_qpn_;
   tables_.qps[index] = {.generation = tables_.qps[index].generation};
   keys_.forget_queue_pair(qpn);
+  if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
   std::erase(active_, index);
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
@@ -105,6 +108,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);
+      if (faults_ != nullptr) faults_->note_peer(qpn, attributes.dest_qpn);
       break;
     case QpState::Rts:
       if (from == QpState::Rtr)
