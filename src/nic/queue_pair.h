@@ -203,6 +203,7 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
   bool wants_sends() const;
+  bool flushes_sends() const;
   void take_address(Fetched& into, ConstBytes bytes) const;
   trace::Reason check_address(const Fetched& request) const;
   std::optional<PendingCqe> poll_datagram_receive(Time now);

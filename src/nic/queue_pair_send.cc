@@ -47,7 +47,7 @@ void QueuePair::fetch_sends(Time now) {
     Reason reason;
     fetch_send(index, request, reason, now);
     transport::SendWork work = check_send(index, request, reason, now);
-    if (faults_ != nullptr && state_ != QpState::Error) [[unlikely]]
+    if (faults_ != nullptr && !flushes_sends()) [[unlikely]]
       fail_by_plan(work, request.wqe.cookie, now);
     post(work, request);
   }

@@ -185,6 +185,18 @@ TEST(Faults, FlushedWorkTakesNoTurn) {
   f.pair.settle();
   for (const driver::Completion& one : f.done_a()) EXPECT_EQ(one.status, Status::Flushed);
   EXPECT_EQ(f.count_a(Counter::WorkFaulted), 0u);
+
+  // Nor what was rung for together with the request that fails.
+  Faulty together({{.what = What::FailWork, .status = 21}});
+  std::array sges{together.pair.a.sge(0, 64)};
+  const auto request =
+      remote_request(WorkOpcode::Write, sges, together.pair.b.start.value, together.pair.b.key);
+  driver::Engine& engine = together.pair.world.host(0).engine();
+  for (const bool more : {true, true, false})
+    ASSERT_TRUE(engine.post_send(*together.pair.connection.a.qp, request, more, {}));
+  together.pair.settle();
+  EXPECT_EQ(together.done_a().size(), 3u);
+  EXPECT_EQ(together.count_a(Counter::WorkFaulted), 1u);
 }
 
 // Datagrams and unreliable connections stop the sending half alone, as for a failure of their own.
