@@ -11,9 +11,18 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
-#define TOML_EXCEPTIONS 0
+// toml++ 3.3 asserts on some files that are not TOML ("[="), which would end the program that we
+// are a guest of; and with NDEBUG it would take for granted what it asserts.
+namespace softhca::faults {
+constexpr void expect_of_toml(bool holds) {
+  if (!holds) throw std::logic_error("toml++");
+}
+}  // namespace softhca::faults
+#undef NDEBUG
+#define TOML_ASSERT(expression) softhca::faults::expect_of_toml(static_cast<bool>(expression))
 #include <toml++/toml.h>
 
 #include "base/prng.h"
@@ -124,6 +133,14 @@ std::optional<Duration> duration_of(std::string_view text) {
   const double all = number * ps;
   if (!(all >= 1 && all <= static_cast<double>(kTimeAtMost.ps))) return std::nullopt;
   return picoseconds(static_cast<std::int64_t>(all));
+}
+
+// Names of keys may hold anything; what is said about them is one line.
+PlanError error_at(const std::string& name, std::uint32_t line, std::string_view text) {
+  PlanError error{fmt::format("{}:{}: {}", name, line, text)};
+  std::ranges::replace_if(
+      error.text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, '?');
+  return error;
 }
 
 std::uint32_t line_of(const toml::node& node) { return node.source().begin.line; }
@@ -390,6 +407,25 @@ void FaultReader::take_ratio(Node node) {
     fault_.chance = std::max(std::uint32_t{1}, static_cast<std::uint32_t>(ratio * kWhole));
 }
 
+// Of a text on which toml++ asserts, which tells no line: where the shortest beginning ends on
+// which it does.
+std::uint32_t breaking_line(std::string_view text) {
+  constexpr std::uint32_t kLinesAtMost = 1000;
+  std::uint32_t line = 1;
+  for (std::size_t end = 0; line < kLinesAtMost; ++line) {
+    end = text.find('\n', end);
+    if (end == std::string_view::npos) break;
+    ++end;
+    try {
+      static_cast<void>(toml::parse(text.substr(0, end)));
+    } catch (const toml::parse_error&) {
+    } catch (const std::logic_error&) {
+      break;
+    }
+  }
+  return line;
+}
+
 // The plan as a whole.
 class PlanReader {
  public:
@@ -399,7 +435,7 @@ class PlanReader {
 
  private:
   PlanError error(std::uint32_t line, const std::string& text) const {
-    return {fmt::format("{}:{}: {}", name_, line, text)};
+    return error_at(name_, line, text);
   }
   std::optional<PlanError> read_fault(const toml::node& node);
 
@@ -458,11 +494,13 @@ Result<Plan, PlanError> PlanReader::read() {
 std::string_view what_name(What what) { return kNames[static_cast<std::size_t>(what)]; }
 
 Result<Plan, PlanError> parse_plan(std::string_view text, const std::string& name) {
-  const toml::parse_result parsed = toml::parse(text);
-  if (!parsed)
-    return PlanError{fmt::format("{}:{}: not TOML: {}", name, parsed.error().source().begin.line,
-                                 parsed.error().description())};
-  return PlanReader(parsed.table(), name).read();
+  try {
+    return PlanReader(toml::parse(text), name).read();
+  } catch (const toml::parse_error& bad) {
+    return error_at(name, bad.source().begin.line, fmt::format("not TOML: {}", bad.description()));
+  } catch (const std::logic_error&) {
+    return error_at(name, breaking_line(text), "not TOML: there is no key where one has to be");
+  }
 }
 
 Result<Plan, PlanError> read_plan(const std::string& path) {

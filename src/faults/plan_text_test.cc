@@ -184,6 +184,19 @@ TEST(PlanText, RefusesValuesThatMakeNoSense) {
   EXPECT_EQ(of_drop("ratio = nan"), "ratio must be a number above 0 and at most 1");
 }
 
+// toml++ has assertions about some of them.
+TEST(PlanText, WhatIsNotTomlIsAnErrorAndNoMore) {
+  for (const char* bad : {"[", "[=", "[\n", "[\\", "a = {=", "a = [1", "a..b = 1", "a = \"\n"})
+    EXPECT_EQ(error_of(std::string("seed = 1\n") + bad).substr(0, 27),
+              "/tmp/plan.toml:2: not TOML:")
+        << bad;
+}
+
+TEST(PlanText, AnErrorIsOneLineWhateverAKeyIsCalled) {
+  EXPECT_EQ(fault_error("what = \"drop\"\n\"a\\nb\" = 1").substr(0, 37),
+            "/tmp/plan.toml:3: drop has no key a?b");
+}
+
 TEST(PlanText, RefusesValuesOfTheOtherKinds) {
   EXPECT_EQ(fault_error("what = \"delay\"\ndelay = \"5\""),
             "/tmp/plan.toml:3: delay must be a time above 0 and up to 3600 s, as \"5 ms\" (ns, us, "
