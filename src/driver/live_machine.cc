@@ -79,8 +79,9 @@ Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescr
   if (!settings.faults.empty()) plan = faults::read_plan(settings.faults);
   if (!plan) {
     // Nothing is run without the faults that were asked for.
-    std::fprintf(stderr, "softhca: %s is not opened: %s (SOFTHCA_FAULTS)\n", which.name.c_str(),
-                 plan.error().text.c_str());
+    if (!settings.quiet)
+      std::fprintf(stderr, "softhca: %s is not opened: %s (SOFTHCA_FAULTS)\n", which.name.c_str(),
+                   plan.error().text.c_str());
     return Reason{.id = ReasonId::PlanUnusable};
   }
   auto memory =
