@@ -89,6 +89,7 @@ constexpr Row kErrnos[] = {
     {NoRoute, EHOSTUNREACH},
     {AssertionBroken, EIO},
     {LeftBehind, EPERM},
+    {PlanUnusable, EINVAL},
 };
 
 }  // namespace

@@ -182,6 +182,7 @@ void Grammar::add_run() {
   add("--trace", run_values.trace, "FILE",
       "Record every step of each process to FILE.PID: softhca explain");
   add("--ledger", run_values.ledger, "FILE", "Add what each process did to FILE: softhca ledger");
+  add("--faults", run_values.faults, "PLAN", "Inject the faults of PLAN (TOML): docs/faults.md");
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");
@@ -227,8 +228,9 @@ Result<Arguments, UsageError> run_arguments(Grammar& grammar, const SplitWords& 
   const auto program = program_of(*grammar.run, words);
   if (!program) return program.error();
   if (program->empty()) return wrong("run", "no program; write softhca run -- PROGRAM");
-  for (const auto* file : {&grammar.run_values.netdev, &grammar.run_values.pcap,
-                           &grammar.run_values.trace, &grammar.run_values.ledger})
+  for (const auto* file :
+       {&grammar.run_values.netdev, &grammar.run_values.pcap, &grammar.run_values.trace,
+        &grammar.run_values.ledger, &grammar.run_values.faults})
     if (*file && (*file)->empty()) return wrong("run", "an option has an empty value");
   grammar.run_values.program = *program;
   return Arguments(grammar.run_values);

@@ -26,15 +26,17 @@ std::string refused(const Words& words) {
 }
 
 TEST(Arguments, RunTakesEveryOptionAndTheProgramBehindTheMark) {
-  const auto run = parsed<RunArguments>(
-      {"run", "--netdev", "eth0", "--strict", "--pcap=a.pcap", "--trace", "a.trace", "--ledger",
-       "a.ledger", "--pin", "mlock", "--scatter", "--", "ib_send_lat", "-x", "0", "--help"});
+  const auto run =
+      parsed<RunArguments>({"run", "--netdev", "eth0", "--strict", "--pcap=a.pcap", "--trace",
+                            "a.trace", "--ledger", "a.ledger", "--faults", "a.toml", "--pin",
+                            "mlock", "--scatter", "--", "ib_send_lat", "-x", "0", "--help"});
   EXPECT_EQ(run.netdev, "eth0");
   EXPECT_TRUE(run.strict);
   EXPECT_TRUE(run.scatter);
   EXPECT_EQ(run.pcap, "a.pcap");
   EXPECT_EQ(run.trace, "a.trace");
   EXPECT_EQ(run.ledger, "a.ledger");
+  EXPECT_EQ(run.faults, "a.toml");
   EXPECT_EQ(run.pin, "mlock");
   EXPECT_EQ(run.program, (Words{"ib_send_lat", "-x", "0", "--help"}));
 }

@@ -8,6 +8,7 @@
 #include "cli/doctor_checks.h"
 #include "cli/library.h"
 #include "cli/program_file.h"
+#include "faults/plan_text.h"
 #include "os/environment.h"
 #include "os/exec.h"
 #include "os/interfaces.h"
@@ -48,6 +49,9 @@ std::string trouble_of(const RunArguments& run) {
   for (const auto& [option, name] : files)
     if (*name)
       if (auto trouble = file_trouble(option, **name); !trouble.empty()) return trouble;
+  if (run.faults)
+    if (const auto plan = faults::read_plan(*run.faults); !plan)
+      return "--faults: " + plan.error().text;
   return "";
 }
 
@@ -67,6 +71,7 @@ os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& l
   if (run.pcap) changes.emplace_back("SOFTHCA_PCAP", absolute_name(*run.pcap));
   if (run.trace) changes.emplace_back("SOFTHCA_TRACE", absolute_name(*run.trace));
   if (run.ledger) changes.emplace_back("SOFTHCA_LEDGER", absolute_name(*run.ledger));
+  if (run.faults) changes.emplace_back("SOFTHCA_FAULTS", absolute_name(*run.faults));
   if (run.pin) changes.emplace_back("SOFTHCA_PIN", *run.pin);
   return changes;
 }

@@ -21,7 +21,8 @@ EngineState::EngineState(const EngineParts& p)
               .tables = p.tables,
               .frames = p.frames,
               .first_qpn = p.first_qpn,
-              .qpn_start = static_cast<std::uint32_t>(p.seed >> 16)}),
+              .qpn_start = static_cast<std::uint32_t>(p.seed >> 16),
+              .faults = p.faults}),
       registrations(parts, device.keys()),
       pds(1, nic::kMaxPds) {
   parts.config.set_bus_master(true);
@@ -125,6 +126,16 @@ void EngineState::deliver(const nic::Eqe& eqe) {
         if (sink != nullptr) sink->async_event(event_type(kind), qp->second.get(), nullptr, reason);
     }
   }
+}
+
+void EngineState::tell(std::string_view what, const Reason& reason, const QueuePair* qp,
+                       trace::Telling how) const {
+  if (!listener) return;
+  std::string text = particulars_of(*this, reason, qp);
+  // A failure that no fault caused directly may follow from one.
+  if (parts.faults != nullptr && reason.id != ReasonId::InjectedFault)
+    text += parts.faults->so_far_text();
+  listener(how, what, reason, text);
 }
 
 Reason EngineState::refused(std::string_view call, const Reason& reason, const QueuePair* qp) {

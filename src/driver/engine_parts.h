@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "driver/address_space.h"
 #include "driver/profile.h"
+#include "faults/injector.h"
 #include "host/dma_domain.h"
 #include "host/pin.h"
 #include "host/ram.h"
@@ -59,7 +60,8 @@ struct EngineParts {
   std::string interface = {};  // as people know the cable
   // Whether who calls now may send and receive whole Ethernet frames.
   std::function<bool()> may_use_raw_packets = [] { return true; };
-  link::FramePort* frames = nullptr;  // null: those frames stay in the device
+  link::FramePort* frames = nullptr;   // null: those frames stay in the device
+  faults::Injector* faults = nullptr;  // a plan of faults; null: none
 };
 
 }  // namespace softhca::driver

@@ -74,9 +74,7 @@ struct EngineState {
   // After a change of flow rules or of a raw packet queue pair.
   void open_for_frames();
   void tell(std::string_view what, const trace::Reason& reason, const QueuePair* qp = nullptr,
-            trace::Telling how = trace::Telling::Cause) const {
-    if (listener) listener(how, what, reason, particulars_of(*this, reason, qp));
-  }
+            trace::Telling how = trace::Telling::Cause) const;
 };
 
 }  // namespace softhca::driver

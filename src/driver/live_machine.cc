@@ -7,6 +7,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "faults/plan_text.h"
 #include "os/append_file.h"
 #include "os/environment.h"
 #include "os/kernel_features.h"
@@ -71,12 +72,22 @@ Result<LiveSettings, Reason> LiveSettings::from_environment() {
                       .pin = backend_named(os::env_text("SOFTHCA_PIN")),
                       .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
                       .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
-                      .ledger = os::env_text("SOFTHCA_LEDGER").value_or("")};
+                      .ledger = os::env_text("SOFTHCA_LEDGER").value_or(""),
+                      .faults = os::env_text("SOFTHCA_FAULTS").value_or("")};
 }
 
 Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
   auto settings = LiveSettings::from_environment();
   if (!settings) return settings.error();
+  Result<faults::Plan, faults::PlanError> plan = faults::Plan{};
+  if (!settings->faults.empty()) plan = faults::read_plan(settings->faults);
+  if (!plan) {
+    // Nothing is run without the faults that were asked for.
+    if (!settings->quiet)
+      std::fprintf(stderr, "softhca: %s is not opened: %s (SOFTHCA_FAULTS)\n", which.name.c_str(),
+                   plan.error().text.c_str());
+    return Reason{.id = ReasonId::PlanUnusable};
+  }
   auto memory =
       os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
   if (!memory)
@@ -86,13 +97,14 @@ Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescr
   const std::uint64_t seed = os::random_seed();
   auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
   if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
-  std::unique_ptr<LiveMachine> machine(new LiveMachine(
-      which, std::move(*settings), std::move(*memory), std::move(*copy), std::move(*block)));
+  std::unique_ptr<LiveMachine> machine(new LiveMachine(which, std::move(*settings),
+                                                       std::move(*plan), std::move(*memory),
+                                                       std::move(*copy), std::move(*block)));
   machine->build_engine(seed);
   return machine;
 }
 
-LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
+LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, faults::Plan plan,
                          os::SharedMemory memory, os::GuardedCopy copy, local::QpnBlock block)
     : settings_(std::move(settings)),
       description_(which),
@@ -100,6 +112,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
       tables_(memory_.bytes()),
       journal_(settings_.trace.empty() ? nullptr : std::make_unique<trace::Journal>(1)),
       tracer_(std::make_unique<trace::Tracer>(trace::Counters(tables_.counters()), journal_.get())),
+      faults_(plan.faults.empty() ? nullptr
+                                  : std::make_unique<faults::Injector>(std::move(plan), *tracer_)),
       copy_(std::move(copy)),
       kernel_pins_(os::KernelPins::open(settings_.pin)),
       ram_(host::Ram::of_process(copy_)),
@@ -115,7 +129,8 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings,
              .iotlb = iotlb_,
              .config = config_,
              .tracer = *tracer_,
-             .contexts = &contexts_}),
+             .contexts = &contexts_,
+             .faults = faults_.get()}),
       dma_({.iommu = iommu_,
             .iova = iova_,
             .port = port_,
@@ -197,8 +212,8 @@ void LiveMachine::start_recording() {
   journal_->set_listener([this](const trace::Event& event) { recording_->append(event); });
 }
 
-void LiveMachine::build_engine(std::uint64_t seed) {
-  if (auto watch = os::InterfaceWatch::open()) interfaces_.emplace(std::move(*watch));
+// A capture has what is on the cable: a packet that a fault loses on its way out is not in it.
+link::Link& LiveMachine::lay_cable() {
   udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
   link::Link* cable = udp_.get();
   if (!settings_.pcap.empty()) {
@@ -212,6 +227,14 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                    pcap.error().text.c_str());
     }
   }
+  if (faults_ == nullptr || !faults_->spoils_packets()) return *cable;
+  faulty_ = std::make_unique<link::FaultyLink>(*cable, *faults_);
+  return *faulty_;
+}
+
+void LiveMachine::build_engine(std::uint64_t seed) {
+  if (auto watch = os::InterfaceWatch::open()) interfaces_.emplace(std::move(*watch));
+  link::Link& cable = lay_cable();
   engine_ = std::make_unique<Engine>(
       EngineParts{.ram = ram_,
                   .pins = pins_,
@@ -220,7 +243,7 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .config = config_,
                   .space = space_,
                   .rings = rings_,
-                  .link = *cable,
+                  .link = cable,
                   .tracer = *tracer_,
                   .tables = tables_.tables(),
                   .first_qpn = block_.first_qpn(),
@@ -237,7 +260,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
                   .interface = description_.interface,
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
-                  .frames = &frames_port_});
+                  .frames = &frames_port_,
+                  .faults = faults_.get()});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](trace::Telling how, std::string_view what, const Reason& reason,

@@ -13,6 +13,7 @@
 #include "driver/engine_parts.h"
 #include "driver/live_memory.h"
 #include "driver/table_memory.h"
+#include "link/faulty_link.h"
 #include "link/packet_port.h"
 #include "link/pcap_link.h"
 #include "link/udp_link.h"
@@ -35,6 +36,7 @@ struct LiveSettings {
   std::string pcap;                   // file names; "": none
   std::string trace;
   std::string ledger;
+  std::string faults;
 
   // FAILS WITH ProfileUnknown
   static Result<LiveSettings, trace::Reason> from_environment();
@@ -42,8 +44,8 @@ struct LiveSettings {
 
 class LiveMachine {
  public:
-  // FAILS WITH ProfileUnknown, NoInterface (gone), AddressesExhausted (no memory for tables),
-  // LimitExceeded (QPNs)
+  // FAILS WITH ProfileUnknown, PlanUnusable, NoInterface (gone), AddressesExhausted (no memory for
+  // tables), LimitExceeded (QPNs)
   static Result<std::unique_ptr<LiveMachine>, trace::Reason> open(const DeviceDescription& which);
   ~LiveMachine();
 
@@ -70,14 +72,15 @@ class LiveMachine {
   void write_reports();
 
  private:
-  LiveMachine(const DeviceDescription& which, LiveSettings settings, os::SharedMemory memory,
-              os::GuardedCopy copy, local::QpnBlock block);
+  LiveMachine(const DeviceDescription& which, LiveSettings settings, faults::Plan plan,
+              os::SharedMemory memory, os::GuardedCopy copy, local::QpnBlock block);
   void tell_line(const trace::ToldLine& line);
   void start_recording();
   bool claim_file(const FileIdentity& file);
   Result<void, trace::Reason> join_group(const wire::Gid& group);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
+  link::Link& lay_cable();
   void fill_header();
   std::string ledger_line();
 
@@ -90,6 +93,7 @@ class LiveMachine {
   std::unique_ptr<trace::Recording> recording_;
   std::unique_ptr<trace::Journal> journal_;  // null: not recording
   std::unique_ptr<trace::Tracer> tracer_;
+  std::unique_ptr<faults::Injector> faults_;  // null: nothing is planned
   os::GuardedCopy copy_;
   os::KernelPins kernel_pins_;
   LiveSpace space_;
@@ -108,6 +112,7 @@ class LiveMachine {
   std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
+  std::unique_ptr<link::FaultyLink> faulty_;
   link::PacketPort frames_port_;
   std::optional<os::InterfaceWatch> interfaces_;  // nothing: changes are seen when asked for
   std::unique_ptr<Engine> engine_;

@@ -185,6 +185,8 @@ std::string particulars_of(const EngineState& s, const Reason& reason, const Que
     case ReasonId::RemoteInvalidRequest:
     case ReasonId::RemoteOperational:
       return qp == nullptr ? std::string() : " The peer: " + peer_text(qp->attributes()) + ".";
+    case ReasonId::InjectedFault:
+      return s.parts.faults == nullptr ? std::string() : s.parts.faults->origin_text(reason.object);
     default:
       return {};
   }

@@ -165,6 +165,15 @@ Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, b
   return bad;
 }
 
+// A plan of faults may name regions. What is on the device, no bus sees.
+void Registrations::note_for_faults(wire::Key key, const Held& held) {
+  if (parts_.faults == nullptr || held.dm != 0) return;
+  const nic::KeyTable::Entry entry = entry_of(held);
+  const bool is_stretch = held.mapping.stretch.length != 0;
+  parts_.faults->note_region(
+      key, is_stretch ? held.mapping.stretch : Range<BusSpace>{entry.bus, entry.bytes});
+}
+
 // What is held is a region from now on.
 Region Registrations::add_key(wire::Key key, Held held, std::uint64_t bytes, Time now) {
   const Range<VirtSpace> buffer = held.request.buffer;
@@ -172,6 +181,7 @@ Region Registrations::add_key(wire::Key key, Held held, std::uint64_t bytes, Tim
   parts_.tracer.count(Counter::BytesRegistered, bytes);
   parts_.tracer.emit(EventKind::Register, now, key.value, buffer.start.value, bytes,
                      held.request.access.bits, held.mapping.first.value, held.request.pd);
+  note_for_faults(key, held);
   std::vector<std::uint64_t>().swap(held.mapping.pages);  // the key table has them
   regions_.emplace(key.value, std::move(held));
   return {.key = key, .start = buffer.start, .length = bytes, .counted_not_pinned = false};
@@ -313,6 +323,7 @@ Result<void, Reason> Registrations::change(wire::Key key, const Engine::RegionCh
     undo(*fresh, now);
     return replaced.error();
   }
+  note_for_faults(key, *fresh);
   std::vector<std::uint64_t>().swap(fresh->mapping.pages);
   undo(held, now);
   parts_.tracer.emit(EventKind::Deregister, now, key.value, held.request.buffer.start.value,
@@ -345,6 +356,7 @@ Result<void, Reason> Registrations::remove(wire::Key key, Time now) {
   if (found == regions_.end()) return Reason{.id = ReasonId::KeyUnknown, .object = key.value};
   if (keys_.has_windows(key)) return Reason{.id = ReasonId::RegionHasWindows, .object = key.value};
   keys_.remove(key);
+  if (parts_.faults != nullptr) parts_.faults->forget_region(key);
   if (!found->second.is_nothing) {
     const Range<VirtSpace> buffer = found->second.request.buffer;
     undo(found->second, now);

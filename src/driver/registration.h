@@ -90,6 +90,7 @@ class Registrations {
   static trace::Reason check_request(const Request& request);
   trace::Reason check_pages(const Request& request);
   static nic::KeyTable::Entry entry_of(const Held& held);
+  void note_for_faults(wire::Key key, const Held& held);
   // Probes, pins and maps, or makes it an on-demand region. FAILS WITH what add() says; then
   // nothing is held.
   Result<Held, trace::Reason> hold(const Request& wanted, bool& counted, Time now);

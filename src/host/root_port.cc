@@ -85,9 +85,17 @@ pcie::Outcome RootPort::resolve_modelled(const pcie::Access& access, Time now,
   Work work;
   if (const auto fault = find_context(work)) return block(*fault, access, 0, now);
   plain_ = is_plain();
-  const pcie::Outcome outcome = resolve_by(access, now, spans, work, [&](BusAddr at) {
+  faults::Injector::AccessFate fate;
+  if (parts_.faults != nullptr) {
+    const bool writes = access.direction == pcie::Direction::Write;
+    fate = parts_.faults->on_access(writes ? faults::Side::Out : faults::Side::In,
+                                    {access.at, access.bytes}, now);
+    if (fate.reason) return block_by_plan(fate.reason, access, now);
+  }
+  pcie::Outcome outcome = resolve_by(access, now, spans, work, [&](BusAddr at) {
     return translate_modelled(at, access.direction, now, work);
   });
+  outcome.ready_at = outcome.ready_at + fate.late;
   if (outcome && work.peer != nullptr) {
     parts_.tracer.count(Counter::PeerAccesses);
     parts_.tracer.emit(EventKind::PeerAccess, now, work.peer->number, access.at.value, access.bytes,
@@ -229,6 +237,17 @@ pcie::Outcome RootPort::block(const TranslationFault& fault, const pcie::Access&
                        parts_.iommu.requester(), next_tag_, now);
   if (fault.vtd == VtdReason::None) return refuse(reason_of(fault, at, left), done, now);
   return refuse(parts_.iommu.record_fault(fault, at, left, access.direction, now), done, now);
+}
+
+// As if the page were not mapped; who is told, is told why.
+pcie::Outcome RootPort::block_by_plan(const trace::Reason& why, const pcie::Access& access,
+                                      Time now) {
+  const bool reads = access.direction == pcie::Direction::Read;
+  pcie::Outcome outcome =
+      block({reads ? VtdReason::NoRead : VtdReason::NoWrite, false}, access, 0, now);
+  outcome.reason.id = why.id;
+  outcome.reason.object = why.object;
+  return outcome;
 }
 
 pcie::Outcome RootPort::refuse(const trace::Reason& reason, std::uint64_t done_bytes, Time now) {

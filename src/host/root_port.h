@@ -7,7 +7,7 @@
 // read, write  move bytes between resolved spans and a buffer. They add no time.
 //
 // What a live device does not have (deferred invalidation, pass-through, structure caches, a cache
-// in the device) is a path of its own; the plain one pays a branch for it.
+// in the device, a plan of faults) is a path of its own; the plain one pays a branch for it.
 //
 // Time     A HostCosts of zeros makes everything instantaneous: ready_at equals now. Otherwise the
 //          two directions of the link and the table walker are busy until they have done their
@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/range.h"
+#include "faults/injector.h"
 #include "host/context_table.h"
 #include "host/iommu.h"
 #include "host/iotlb.h"
@@ -78,6 +79,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
     Iotlb* device_tlb = nullptr;  // ATS: translations that the device keeps and uses by itself
     const pcie::Fabric* fabric = nullptr;  // with other devices on it
     pcie::MsixTable* msix = nullptr;       // the device's; null: its vectors always go through
+    faults::Injector* faults = nullptr;    // a plan of faults
   };
   explicit RootPort(Parts parts, const HostCosts& costs = {}, const pcie::LinkLimits& limits = {});
 
@@ -122,6 +124,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   using Found = Result<Translation, TranslationFault>;
 
   pcie::Outcome resolve_modelled(const pcie::Access& access, Time now, pcie::SpanList& spans);
+  pcie::Outcome block_by_plan(const trace::Reason& why, const pcie::Access& access, Time now);
   template <class Translate>
   pcie::Outcome resolve_by(const pcie::Access& access, Time now, pcie::SpanList& spans, Work& work,
                            Translate translate);

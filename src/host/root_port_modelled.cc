@@ -46,7 +46,7 @@ bool RootPort::is_plain() const {
   const bool strict = domain_ == nullptr || domain_->mode() == IommuMode::TranslateStrict;
   return strict && context_ && context_->type == TranslationType::SecondLevel &&
          context_->second_level == parts_.iommu.root() && parts_.structures == nullptr &&
-         parts_.device_tlb == nullptr && parts_.fabric == nullptr;
+         parts_.device_tlb == nullptr && parts_.fabric == nullptr && parts_.faults == nullptr;
 }
 
 IommuView RootPort::view() const {

@@ -9,41 +9,47 @@ namespace {
 
 constexpr std::size_t kFaultyBatch = 32;
 
+// Which queue pair a packet is for; frames that are too short to say are all alike.
+std::uint32_t receiver_of(ConstBytes bytes) {
+  return bytes.size() < wire::kBthBytes ? 0 : load_be<std::uint32_t>(bytes, 4) & wire::kMask24;
+}
+
 }  // namespace
 
 struct FaultyLink::Held {
   Time due;
+  std::uint32_t passed_by{};  // so many of its queue pair still have to pass it
   wire::Datagram datagram;
   std::vector<std::byte> bytes;
 
   Frame frame() const { return {datagram, bytes}; }
 };
 
-FaultyLink::FaultyLink(Link& inner, std::uint64_t seed, const FaultRates& sending,
-                       const FaultRates& receiving)
-    : inner_(inner), prng_(seed), sending_(sending), receiving_(receiving) {}
+FaultyLink::FaultyLink(Link& inner, faults::Injector& injector)
+    : inner_(inner), injector_(injector) {}
 FaultyLink::~FaultyLink() = default;
 
+// What the inner link would not take now stays first in line; nothing more is taken behind it.
 std::size_t FaultyLink::send(std::span<const Frame> frames, Time now) {
-  if (!sending_.any()) return inner_.send(frames, now);
-  // What the inner link would not take now stays first in line; nothing more is taken behind it.
   if (!release_sends(now)) return 0;
-  for (const Frame& frame : frames) spoil(frame, sending_, now, outgoing_);
+  for (const Frame& frame : frames) carry(frame, faults::Side::Out, now, outgoing_);
   release_sends(now);
   return frames.size();
 }
 
 std::size_t FaultyLink::receive(std::span<Frame> out, Time now) {
   release_sends(now);
-  if (!receiving_.any()) return inner_.receive(out, now);
-  std::array<Frame, kFaultyBatch> arrived;
-  const std::size_t count = inner_.receive(arrived, now);
-  for (const Frame& frame : std::span(arrived).first(count))
-    spoil(frame, receiving_, now, incoming_);
-
-  const auto end = std::find_if(incoming_.begin(), incoming_.end(),
-                                [&](const Held& held) { return now < held.due; });
-  const std::size_t due = std::min(static_cast<std::size_t>(end - incoming_.begin()), out.size());
+  const auto due_now = [&] {
+    const auto end = std::ranges::find_if(incoming_, [&](const Held& h) { return now < h.due; });
+    return std::min(static_cast<std::size_t>(end - incoming_.begin()), out.size());
+  };
+  if (due_now() < out.size()) {
+    std::array<Frame, kFaultyBatch> arrived;
+    const std::size_t count = inner_.receive(arrived, now);
+    for (const Frame& frame : std::span(arrived).first(count))
+      carry(frame, faults::Side::In, now, incoming_);
+  }
+  const std::size_t due = due_now();
   const auto stop = incoming_.begin() + static_cast<std::ptrdiff_t>(due);
   lent_.assign(std::make_move_iterator(incoming_.begin()), std::make_move_iterator(stop));
   incoming_.erase(incoming_.begin(), stop);
@@ -59,41 +65,47 @@ Time FaultyLink::next_arrival() const {
 }
 
 bool FaultyLink::release_sends(Time now) {
-  std::size_t sent = 0;
-  bool taken = true;
-  while (taken && sent < outgoing_.size() && outgoing_[sent].due <= now) {
-    const Frame frame = outgoing_[sent].frame();
-    taken = inner_.send({&frame, 1}, now) == 1;
-    if (taken) ++sent;
+  while (!outgoing_.empty() && outgoing_.front().due <= now) {
+    std::array<Frame, kFaultyBatch> batch;
+    std::size_t count = 0;
+    while (count < batch.size() && count < outgoing_.size() && outgoing_[count].due <= now) {
+      batch[count] = outgoing_[count].frame();
+      ++count;
+    }
+    const std::size_t taken = inner_.send(std::span(batch).first(count), now);
+    outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(taken));
+    if (taken < count) return false;
   }
-  outgoing_.erase(outgoing_.begin(), outgoing_.begin() + static_cast<std::ptrdiff_t>(sent));
-  return taken;
+  return true;
 }
 
-void FaultyLink::spoil(const Frame& frame, const FaultRates& rates, Time now,
-                       std::vector<Held>& held) {
-  if (prng_.chance(rates.drop, 1000)) {
-    ++counts_.dropped;
-    return;
-  }
-  const int copies = prng_.chance(rates.duplicate, 1000) ? 2 : 1;
-  counts_.duplicated += copies == 2 ? 1 : 0;
-  for (int i = 0; i < copies; ++i) {
-    Held one{now, frame.datagram, {frame.bytes.begin(), frame.bytes.end()}};
-    if (!one.bytes.empty() && prng_.chance(rates.corrupt, 1000)) {
-      const std::uint64_t bit = prng_.below(one.bytes.size() * 8);
-      one.bytes[bit / 8] ^= std::byte{1} << (bit % 8);
-      ++counts_.corrupted;
-    }
-    if (rates.delay_max > Duration{} && prng_.chance(rates.delay, 1000)) {
-      const auto most = static_cast<std::uint64_t>(rates.delay_max.ps);
-      one.due = now + picoseconds(static_cast<std::int64_t>(1 + prng_.below(most)));
-      ++counts_.delayed;
-    }
-    const auto place = std::upper_bound(held.begin(), held.end(), one.due,
-                                        [](Time due, const Held& h) { return due < h.due; });
-    held.insert(place, std::move(one));
-  }
+void FaultyLink::carry(const Frame& frame, faults::Side side, Time now, std::vector<Held>& held) {
+  const bool leaves = side == faults::Side::Out;
+  const wire::Gid& peer = leaves ? frame.datagram.destination : frame.datagram.source;
+  const auto fate = injector_.on_packet(side, peer, frame.bytes, now);
+  if (fate.is_lost || held.size() >= kHeldAtMost) return;
+  Held one{.due = now + fate.late,
+           .passed_by = fate.passed_by,
+           .datagram = frame.datagram,
+           .bytes = {frame.bytes.begin(), frame.bytes.end()}};
+  if (fate.passed_by != 0) one.due = one.due + kPassedWithin;
+  if (fate.flipped) one.bytes[*fate.flipped / 8] ^= std::byte{1} << (*fate.flipped % 8);
+  if (fate.kept) one.bytes.resize(*fate.kept);
+  if (fate.is_doubled) held.push_back(one);
+  held.push_back(std::move(one));
+  if (fate.late == Duration{} && fate.passed_by == 0)
+    let_follow(receiver_of(frame.bytes), now, held);
+  std::ranges::stable_sort(held, {}, &Held::due);
+}
+
+// A packet passes by: those that have waited for it come right behind it.
+void FaultyLink::let_follow(std::uint32_t receiver, Time now, std::vector<Held>& held) {
+  const auto is_released = [&](Held& waiting) {
+    if (waiting.passed_by == 0 || receiver_of(waiting.bytes) != receiver) return false;
+    if (--waiting.passed_by == 0) waiting.due = now;
+    return waiting.passed_by == 0;
+  };
+  std::stable_partition(held.begin(), held.end(), [&](Held& h) { return !is_released(h); });
 }
 
 }  // namespace softhca::link

@@ -1,41 +1,22 @@
-// FaultyLink: a link that behaves badly, in a way that a seed repeats.
+// FaultyLink: a link on which a plan's faults happen to packets.
 //
-// A decorator around any link, live or simulated. It spoils what is received and, where asked to,
-// what is sent.
+// A decorator around any link, live or simulated. What the plan loses on the way out has left the
+// device and never comes to the link inside; what it loses on the way in has come through it.
 //
 // Threads  as the link inside
 #pragma once
 #include <cstdint>
 #include <vector>
 
-#include "base/prng.h"
+#include "faults/injector.h"
 #include "link/link.h"
 
 namespace softhca::link {
 
-// Parts in 1000 of the frames of one direction.
-struct FaultRates {
-  std::uint32_t drop{};
-  std::uint32_t duplicate{};
-  std::uint32_t corrupt{};  // one bit is flipped
-  std::uint32_t delay{};    // held back, so that later ones overtake
-  Duration delay_max{};     // for how long, at most
-
-  bool any() const { return drop + duplicate + corrupt + delay > 0; }
-};
-
-struct FaultCounts {
-  std::uint64_t dropped{};
-  std::uint64_t duplicated{};
-  std::uint64_t corrupted{};
-  std::uint64_t delayed{};
-};
-
 class FaultyLink final : public Link {
  public:
-  // REQUIRES: `inner` lives longer.
-  FaultyLink(Link& inner, std::uint64_t seed, const FaultRates& sending,
-             const FaultRates& receiving);
+  // REQUIRES: both live longer.
+  FaultyLink(Link& inner, faults::Injector& injector);
   ~FaultyLink() override;
 
   std::size_t send(std::span<const Frame> frames, Time now) override;
@@ -43,18 +24,19 @@ class FaultyLink final : public Link {
   // The earlier of the inner link's and of what is held back.
   Time next_arrival() const override;
 
-  const FaultCounts& counts() const { return counts_; }
+  // A cable that holds more frames than this loses those that come. Of each direction.
+  static constexpr std::size_t kHeldAtMost = 4096;
+  // A packet that is to be passed by others does not wait for them any longer.
+  static constexpr Duration kPassedWithin = milliseconds(1);
 
  private:
   struct Held;
   bool release_sends(Time now);  // false if the inner link is full
-  void spoil(const Frame& frame, const FaultRates& rates, Time now, std::vector<Held>& held);
+  void carry(const Frame& frame, faults::Side side, Time now, std::vector<Held>& held);
+  static void let_follow(std::uint32_t receiver, Time now, std::vector<Held>& held);
 
   Link& inner_;
-  Prng prng_;
-  FaultRates sending_;
-  FaultRates receiving_;
-  FaultCounts counts_;
+  faults::Injector& injector_;
   std::vector<Held> outgoing_;  // by time; copies
   std::vector<Held> incoming_;  // by time; copies
   std::vector<Held> lent_;      // what the last receive() gave away

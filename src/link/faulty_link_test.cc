@@ -10,6 +10,10 @@
 namespace softhca::link {
 namespace {
 
+using faults::Fault;
+using faults::Side;
+using faults::What;
+
 // Gives back what was sent, at once; takes no more than `room` frames until they are received.
 class Loopback final : public Link {
  public:
@@ -35,77 +39,141 @@ class Loopback final : public Link {
   std::vector<std::vector<std::byte>> lent_;
 };
 
-constexpr std::uint32_t kFrames = 5000;
+// A link with a plan; the frames' numbers are their PSNs.
+struct Fixture {
+  explicit Fixture(std::vector<Fault> faults)
+      : injector({.name = "plan.toml", .faults = std::move(faults)}, tracer) {}
 
-// Sends kFrames numbers, one each microsecond, and receives until nothing is held back.
-std::vector<std::uint32_t> run(FaultyLink& link) {
-  std::vector<std::uint32_t> numbers;
-  std::array<Frame, 4> out;
-  Time now{};
-  const auto drain = [&] {
-    while (const std::size_t n = link.receive(out, now))
-      for (std::size_t i = 0; i < n; ++i) numbers.push_back(load_be<std::uint32_t>(out[i].bytes));
-  };
-  for (std::uint32_t i = 0; i < kFrames; ++i, now = now + microseconds(1)) {
-    std::array<std::byte, 4> bytes{};
-    store_be(bytes, 0, i);
+  using Packet = std::array<std::byte, 24>;
+  static Packet packet(std::uint32_t number, std::uint32_t qpn = 5) {
+    Packet bytes{};
+    store_be(Bytes(bytes), 4, qpn);
+    store_be(Bytes(bytes), 8, number);
+    return bytes;
+  }
+  std::size_t send(std::uint32_t number, Time now = {}, std::uint32_t qpn = 5) {
+    const Packet bytes = packet(number, qpn);
     const Frame frame{{}, bytes};
-    EXPECT_EQ(link.send({&frame, 1}, now), 1u);
-    drain();
+    return link.send({&frame, 1}, now);
   }
-  for (int i = 0; i < 1'000'000 && link.next_arrival() < Time::never(); ++i) {
-    now = later(now, link.next_arrival());
-    drain();
+  std::vector<std::uint32_t> receive(Time now = {}) {
+    std::vector<std::uint32_t> numbers;
+    std::array<Frame, 4> out;
+    while (const std::size_t n = link.receive(out, now))
+      for (std::size_t i = 0; i < n; ++i)
+        numbers.push_back(load_be<std::uint32_t>(out[i].bytes, 8));
+    return numbers;
   }
-  return numbers;
-}
+  // Sends so many, one each microsecond, and receives until nothing is held back.
+  std::vector<std::uint32_t> run(std::uint32_t count) {
+    std::vector<std::uint32_t> numbers;
+    Time now{};
+    const auto drain = [&] {
+      for (const std::uint32_t number : receive(now)) numbers.push_back(number);
+    };
+    for (std::uint32_t i = 0; i < count; ++i, now = now + microseconds(1)) {
+      EXPECT_EQ(send(i, now), 1u);
+      drain();
+    }
+    while (link.next_arrival() < Time::never()) {
+      now = later(now, link.next_arrival());
+      drain();
+    }
+    return numbers;
+  }
 
-TEST(FaultyLink, ChangesNothingWithoutFaults) {
+  std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
+  trace::Tracer tracer{trace::Counters(cells), nullptr};
   Loopback inner;
-  FaultyLink link(inner, 1, {}, {});
-  const auto numbers = run(link);
-  ASSERT_EQ(numbers.size(), kFrames);
+  faults::Injector injector;
+  FaultyLink link{inner, injector};
+};
+
+using Numbers = std::vector<std::uint32_t>;
+
+constexpr std::uint32_t kOneInTen = 429'496'730;
+
+TEST(FaultyLink, ChangesNothingThatNoFaultHits) {
+  Fixture f({{.what = What::Drop, .side = Side::In, .qpn = wire::Qpn{6}}});
+  const auto numbers = f.run(5000);
+  EXPECT_EQ(numbers.size(), 5000u);
   EXPECT_TRUE(std::ranges::is_sorted(numbers));
 }
 
-TEST(FaultyLink, DropsAndDuplicatesInBothDirections) {
-  Loopback inner;
-  FaultyLink link(inner, 2, {.drop = 100}, {.duplicate = 100});
-  const auto numbers = run(link);
-  EXPECT_NEAR(static_cast<double>(link.counts().dropped), 500, 120);
-  EXPECT_NEAR(static_cast<double>(link.counts().duplicated), 450, 120);
-  EXPECT_EQ(numbers.size(), kFrames - link.counts().dropped + link.counts().duplicated);
+TEST(FaultyLink, LosesAndDoublesInTheDirectionThatIsMeant) {
+  EXPECT_EQ(Fixture({{.what = What::Drop, .side = Side::Out, .nth = 2, .count = 1}}).run(3),
+            (Numbers{0, 2}));
+  EXPECT_EQ(Fixture({{.what = What::Duplicate, .side = Side::In, .nth = 2, .count = 1}}).run(3),
+            (Numbers{0, 1, 1, 2}));
+  Fixture both({{.what = What::Duplicate}});
+  EXPECT_EQ(both.run(1), (Numbers{0, 0, 0, 0}));
 }
 
-TEST(FaultyLink, CorruptsExactlyOneBit) {
-  Loopback inner;
-  FaultyLink link(inner, 3, {}, {.corrupt = 1000});
-  const auto numbers = run(link);
-  ASSERT_EQ(numbers.size(), kFrames);
-  for (std::uint32_t i = 0; i < kFrames; ++i) ASSERT_EQ(std::popcount(numbers[i] ^ i), 1);
-}
-
-TEST(FaultyLink, LetsLaterFramesOvertakeDelayedOnesAndLosesNone) {
-  for (const bool sending : {false, true}) {
-    Loopback inner;
-    const FaultRates rates{.delay = 100, .delay_max = microseconds(20)};
-    FaultyLink link(inner, 4, sending ? rates : FaultRates{}, sending ? FaultRates{} : rates);
-    auto numbers = run(link);
-    EXPECT_FALSE(std::ranges::is_sorted(numbers));
-    std::ranges::sort(numbers);
-    ASSERT_EQ(numbers.size(), kFrames);
-    for (std::uint32_t i = 0; i < kFrames; ++i) ASSERT_EQ(numbers[i], i);
+TEST(FaultyLink, CorruptsExactlyOneBitBehindTheBth) {
+  Fixture f({{.what = What::Corrupt, .seed = 3, .side = Side::In}});
+  std::array<Frame, 4> out;
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    f.send(i);
+    ASSERT_EQ(f.link.receive(out, Time{}), 1u);
+    const Fixture::Packet sent = Fixture::packet(i);
+    int bits = 0;
+    for (std::size_t at = 0; at < sent.size(); ++at) {
+      const int changed = std::popcount(static_cast<unsigned>(sent[at] ^ out[0].bytes[at]));
+      if (at < wire::kBthBytes) {
+        ASSERT_EQ(changed, 0);
+      }
+      bits += changed;
+    }
+    ASSERT_EQ(bits, 1);
   }
 }
 
-TEST(FaultyLink, RepeatsItselfForTheSameSeed) {
-  const FaultRates rates{
-      .drop = 50, .duplicate = 50, .corrupt = 50, .delay = 50, .delay_max = microseconds(9)};
-  std::array<std::vector<std::uint32_t>, 3> runs;
+TEST(FaultyLink, CutsPacketsShort) {
+  Fixture f({{.what = What::Truncate, .bytes = 13}});
+  f.send(1);
+  std::array<Frame, 4> out;
+  ASSERT_EQ(f.link.receive(out, Time{}), 1u);
+  EXPECT_EQ(out[0].bytes.size(), 12u);  // once on its way out, and once on its way in
+}
+
+TEST(FaultyLink, LaterFramesOvertakeThoseThatAreLateAndNoneIsLost) {
+  for (const Side side : {Side::In, Side::Out}) {
+    Fixture f({{.what = What::Delay,
+                .seed = 4,
+                .side = side,
+                .chance = kOneInTen,
+                .time = microseconds(20)}});
+    auto numbers = f.run(5000);
+    EXPECT_FALSE(std::ranges::is_sorted(numbers));
+    std::ranges::sort(numbers);
+    ASSERT_EQ(numbers.size(), 5000u);
+    for (std::uint32_t i = 0; i < 5000; ++i) ASSERT_EQ(numbers[i], i);
+  }
+}
+
+TEST(FaultyLink, APacketIsPassedByExactlySoManyOfItsQueuePair) {
+  const Fault fault{.what = What::Reorder, .side = Side::Out, .nth = 1, .count = 1, .passed_by = 2};
+  EXPECT_EQ(Fixture({fault}).run(5), (Numbers{1, 2, 0, 3, 4}));
+  Fixture f({fault});
+  f.send(0);
+  f.send(1, {}, 6);
+  f.send(2);
+  EXPECT_EQ(f.receive(), (Numbers{1, 2}));
+  // Nobody else comes: it does not wait for ever.
+  EXPECT_EQ(f.link.next_arrival(), Time{} + FaultyLink::kPassedWithin);
+  EXPECT_EQ(f.receive(Time{} + FaultyLink::kPassedWithin), Numbers{0});
+}
+
+TEST(FaultyLink, RepeatsItselfForTheSameSeeds) {
+  std::array<Numbers, 3> runs;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    Loopback inner;
-    FaultyLink link(inner, i == 2 ? 8 : 7, rates, rates);
-    runs[i] = run(link);
+    const std::uint64_t seed = i == 2 ? 8 : 7;
+    runs[i] =
+        Fixture(
+            {{.what = What::Drop, .seed = seed, .chance = kOneInTen},
+             {.what = What::Duplicate, .seed = seed + 1, .chance = kOneInTen},
+             {.what = What::Delay, .seed = seed + 2, .chance = kOneInTen, .time = microseconds(9)}})
+            .run(1000);
   }
   EXPECT_EQ(runs[0], runs[1]);
   EXPECT_NE(runs[0], runs[2]);
@@ -113,18 +181,18 @@ TEST(FaultyLink, RepeatsItselfForTheSameSeed) {
 
 // CASES C19: what is not taken now is the same when it is.
 TEST(FaultyLink, TakesNothingWhileTheLinkInsideIsFull) {
-  Loopback inner;
-  inner.room = 1;
-  FaultyLink link(inner, 5, {.delay = 1}, {});
-  std::array<std::byte, 4> bytes{};
-  const Frame frame{{}, bytes};
-  EXPECT_EQ(link.send({&frame, 1}, Time{}), 1u);
-  EXPECT_EQ(link.send({&frame, 1}, Time{}), 1u);  // held back here
-  EXPECT_EQ(link.send({&frame, 1}, Time{}), 0u);
-  std::array<Frame, 4> out;
-  EXPECT_EQ(link.receive(out, Time{}), 1u);
-  EXPECT_EQ(link.receive(out, Time{}), 1u);
-  EXPECT_EQ(link.receive(out, Time{}), 0u);
+  Fixture f({{.what = What::Drop, .side = Side::In, .qpn = wire::Qpn{6}}});
+  f.inner.room = 1;
+  EXPECT_EQ(f.send(1), 1u);
+  EXPECT_EQ(f.send(2), 1u);  // held back here
+  EXPECT_EQ(f.send(3), 0u);
+  EXPECT_EQ(f.receive(), (Numbers{1, 2}));
+}
+
+TEST(FaultyLink, HoldsNoMoreThanItsLimit) {
+  Fixture f({{.what = What::Delay, .side = Side::Out, .time = seconds(1)}});
+  for (std::uint32_t i = 0; i < FaultyLink::kHeldAtMost + 10; ++i) f.send(i);
+  EXPECT_EQ(f.receive(Time{} + seconds(1)).size(), FaultyLink::kHeldAtMost);
 }
 
 }  // namespace

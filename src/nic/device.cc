@@ -17,6 +17,7 @@ Device::Device(const Parts& parts)
       link_(parts.link),
       interrupts_(parts.interrupts),
       tables_(parts.tables),
+      faults_(parts.faults),
       keys_(parts.tables),
       memory_(parts.memory, keys_, parts.tracer),
       srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
@@ -63,7 +64,8 @@ void Device::create_qp(const QpContext& context) {
   Slot& slot = slots_[index];
   slot = {};
   QpRecord& record = tables_.qps[index];
-  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters);
+  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters, faults_);
+  if (faults_ != nullptr) faults_->note_queue_pair(context.qpn);
   used_slots_.push_back(index);
   record = {.qpn = context.qpn.value,
             .type = static_cast<std::uint32_t>(context.type),
@@ -82,6 +84,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   const std::uint32_t index = qpn.value - first_qpn_;
   tables_.qps[index] = {.generation = tables_.qps[index].generation};
   keys_.forget_queue_pair(qpn);
+  if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
   std::erase(active_, index);
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
@@ -106,6 +109,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);
+      if (faults_ != nullptr) faults_->note_peer(qpn, attributes.dest_qpn);
       break;
     case QpState::Rts:
       if (from == QpState::Rtr)

@@ -53,6 +53,7 @@ class Device {
     link::FramePort* frames = nullptr;   // null: raw packets stay inside
     std::uint32_t first_qpn = 0x100000;  // of this device's block, also of its SRQNs
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
+    faults::Injector* faults = nullptr;  // a plan of faults
   };
   explicit Device(const Parts& parts);
 
@@ -221,6 +222,7 @@ class Device {
   link::Link& link_;
   pcie::InterruptTarget& interrupts_;
   Tables tables_;
+  faults::Injector* faults_;
   KeyTable keys_;
   Multicast multicast_;
   HostMemory memory_;

@@ -48,12 +48,13 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 }  // namespace
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-                     trace::Tracer& tracer, trace::QpCounters& counters)
+                     trace::Tracer& tracer, trace::QpCounters& counters, faults::Injector* faults)
     : context_(context),
       memory_(memory),
       shared_(shared),
       tracer_(tracer),
       counters_(counters),
+      faults_(faults),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
 
@@ -173,6 +174,7 @@ void QueuePair::to_reset() {
   receives_.clear();
   flushed_.clear();
   rendezvous_.clear();
+  stalled_until_ = {};
   state_ = QpState::Reset;
 }
 
@@ -229,7 +231,14 @@ void QueuePair::on_packet(const wire::Packet& packet, std::span<const ConstBytes
   if (packet.info->is_request()) {
     if (context_.xrcd != 0) name_shared(packet.headers.xrc_srqn);
     is_send_in_hand_ = packet.info->kind == wire::Kind::Send;
-    if (responder_) responder_->on_request(*packet.info, packet.headers, bytes);
+    if (responder_) {
+      request_ = &packet.headers.bth;
+      if (faults_ != nullptr) [[unlikely]]
+        stalled_until_ =
+            later(stalled_until_, faults_->on_request(context_.qpn, packet.headers.bth, now));
+      responder_->on_request(*packet.info, packet.headers, bytes);
+      request_ = nullptr;
+    }
     if (unreliable_) last_drop_ = unreliable_->on_packet(*packet.info, packet.headers, bytes);
   } else if (requester_) {
     take_response(packet, now);
@@ -256,12 +265,13 @@ void QueuePair::take_response(const wire::Packet& packet, Time now) {
 }
 
 void QueuePair::on_time(Time now) {
+  if (now >= stalled_until_) stalled_until_ = {};
   if (requester_) requester_->on_time(now);
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) {
-  auto packet = first == Turn::Responses ? poll_response() : poll_request(now);
-  if (!packet) packet = first == Turn::Responses ? poll_request(now) : poll_response();
+  auto packet = first == Turn::Responses ? poll_response(now) : poll_request(now);
+  if (!packet) packet = first == Turn::Responses ? poll_request(now) : poll_response(now);
   return packet;
 }
 
@@ -275,8 +285,8 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
   return emission ? std::optional(Outgoing{*emission, false}) : std::nullopt;
 }
 
-std::optional<QueuePair::Outgoing> QueuePair::poll_response() {
-  if (!responder_) return std::nullopt;
+std::optional<QueuePair::Outgoing> QueuePair::poll_response(Time now) {
+  if (!responder_ || now < stalled_until_) return std::nullopt;
   const auto emission = responder_->poll_packet();
   return emission ? std::optional(Outgoing{*emission, true}) : std::nullopt;
 }
@@ -511,7 +521,8 @@ std::optional<transport::ResponderFailure> QueuePair::poll_failure() {
 }
 
 Time QueuePair::next_deadline() const {
-  return requester_ ? requester_->next_deadline() : Time::never();
+  const Time at = requester_ ? requester_->next_deadline() : Time::never();
+  return stalled_until_ == Time{} ? at : earlier(at, stalled_until_);
 }
 
 }  // namespace softhca::nic

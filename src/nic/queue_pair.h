@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "faults/injector.h"
 #include "nic/host_memory.h"
 #include "nic/limits.h"
 #include "nic/receive_queue.h"
@@ -58,9 +59,9 @@ struct PendingCqe {
 
 class QueuePair final : public transport::MemoryPort {
  public:
-  // `counters` outlive this object.
+  // `counters` outlive this object; `faults` is null without a plan of them.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-            trace::Tracer& tracer, trace::QpCounters& counters);
+            trace::Tracer& tracer, trace::QpCounters& counters, faults::Injector* faults);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -178,11 +179,12 @@ class QueuePair final : public transport::MemoryPort {
   std::uint32_t domain_of(const transport::PayloadRef& region);
   void take_response(const wire::Packet& packet, Time now);
   std::optional<Outgoing> poll_request(Time now);
-  std::optional<Outgoing> poll_response();
+  std::optional<Outgoing> poll_response(Time now);
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
                                  Time now);
+  void fail_by_plan(transport::SendWork& work, std::uint64_t wr_id, Time now);
   trace::Reason check_atomic(std::uint64_t bytes) const;
   void post(const transport::SendWork& work, const Fetched& request);
   void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
@@ -196,6 +198,7 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
   bool wants_sends() const;
+  bool flushes_sends() const;
   void take_address(Fetched& into, ConstBytes bytes) const;
   trace::Reason check_address(const Fetched& request) const;
   std::optional<PendingCqe> poll_datagram_receive(Time now);
@@ -222,6 +225,7 @@ class QueuePair final : public transport::MemoryPort {
   SharedReceiveQueues& shared_;
   trace::Tracer& tracer_;
   trace::QpCounters& counters_;
+  faults::Injector* faults_;  // null: nothing is planned
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
   wire::Datagram path_;
@@ -241,8 +245,10 @@ class QueuePair final : public transport::MemoryPort {
   std::deque<PendingCqe> flushed_;  // of receives
   std::deque<Rendezvous> rendezvous_;
   std::uint32_t rendezvous_next_ = 0;
-  bool is_send_in_hand_{};  // the packet in hand is of a SEND
-  ConstBytes payload_;      // of the packet in hand
+  Time stalled_until_{};                // by plan the responder answers nothing before
+  const wire::Bth* request_ = nullptr;  // that the responder has in hand
+  bool is_send_in_hand_{};              // the packet in hand is of a SEND
+  ConstBytes payload_;                  // of the packet in hand
   std::span<const ConstBytes> ahead_;
   std::uint32_t flow_tag_{};      // of the frame that was received last
   std::size_t placed_ahead_ = 0;  // packets that follow and whose payload is placed already

@@ -33,6 +33,12 @@ bool QueuePair::wants_sends() const {
                        : datagrams_->wants_work();
 }
 
+bool QueuePair::flushes_sends() const {
+  return state_ == transport::QpState::Error || (requester_    ? requester_->failed()
+                                                 : unreliable_ ? unreliable_->failed()
+                                                               : datagrams_->failed());
+}
+
 void QueuePair::take_address(Fetched& into, ConstBytes bytes) const {
   into.address = load_le<AddressSegment>(bytes);
   const AddressSegment& address = into.address;

@@ -46,7 +46,10 @@ void QueuePair::fetch_sends(Time now) {
     Fetched& request = fetched(index);
     Reason reason;
     fetch_send(index, request, reason, now);
-    post(check_send(index, request, reason, now), request);
+    transport::SendWork work = check_send(index, request, reason, now);
+    if (faults_ != nullptr && !flushes_sends()) [[unlikely]]
+      fail_by_plan(work, request.wqe.cookie, now);
+    post(work, request);
   }
 }
 
@@ -153,6 +156,17 @@ transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
     work.bytes = 0;
   }
   return work;
+}
+
+// A planned failure takes the way of one that was found here: what was posted before it completes
+// first, and what is behind it is flushed.
+void QueuePair::fail_by_plan(transport::SendWork& work, std::uint64_t wr_id, Time now) {
+  const auto fate =
+      faults_->on_work(context_.qpn, static_cast<std::uint8_t>(work.opcode), wr_id, now);
+  if (!fate.reason || work.status != Status::Success) return;
+  work.status = static_cast<Status>(fate.status);
+  work.reason = fate.reason;
+  work.bytes = 0;
 }
 
 void QueuePair::on_payload_fault(std::uint32_t work, const Reason& reason) {

@@ -39,6 +39,8 @@ std::uint32_t QueuePair::domain_of(const transport::PayloadRef& region) {
 
 std::optional<transport::ReceiveSlot> QueuePair::take_receive() {
   std::optional<transport::ReceiveSlot> slot;
+  if (faults_ != nullptr && request_ != nullptr) [[unlikely]]
+    if (faults_->denies_receive(context_.qpn, *request_, now_)) return slot;
   if (!shares_receives()) {
     slot = receives_.take(receive_, context_.qpn, now_);
   } else {

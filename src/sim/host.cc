@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "driver/table_memory.h"
+#include "link/faulty_link.h"
 #include "sim/program_memory.h"
 
 namespace softhca::sim {
@@ -90,6 +91,8 @@ struct Host::Machine {
   Machine(const HostSettings& s, const Time& clock)
       : counters(trace::kCounterCount),
         tracer(trace::Counters(counters), s.journal, s.number),
+        faults(s.faults.faults.empty() ? nullptr
+                                       : std::make_unique<faults::Injector>(s.faults, tracer)),
         ram(host::Ram::arena(s.ram_bytes)),
         keys(kKeys),
         translations(s.ram_bytes / kPage4K + kTranslations),
@@ -116,7 +119,8 @@ struct Host::Machine {
               .contexts = &contexts,
               .structures = s.structure_caches ? &structures : nullptr,
               .fabric = s.gpu_bytes != 0 ? &fabric : nullptr,
-              .msix = &msix},
+              .msix = &msix,
+              .faults = faults.get()},
              s.costs),
         dma({.iommu = iommu, .iova = iova, .port = port, .tracer = tracer, .contexts = &contexts},
             s.iommu, s.seed ^ 0x646d61),
@@ -146,6 +150,8 @@ struct Host::Machine {
 
   std::vector<std::uint64_t> counters;
   trace::Tracer tracer;
+  std::unique_ptr<faults::Injector> faults;  // null: nothing is planned
+  std::unique_ptr<link::FaultyLink> faulty;
   host::Ram ram;
   std::vector<nic::KeyRecord> keys;
   std::vector<std::uint64_t> translations;
@@ -179,6 +185,8 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
       clock_(clock) {
   ASSERT(settings.ram_bytes >= kSmallestRam);
   Machine& m = *machine_;
+  if (m.faults != nullptr) m.faulty = std::make_unique<link::FaultyLink>(link, *m.faults);
+  link::Link& cable = m.faulty != nullptr ? *m.faulty : link;
   engine_ = std::make_unique<driver::Engine>(driver::EngineParts{
       .ram = m.ram,
       .pins = m.pins,
@@ -187,7 +195,7 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
       .config = m.config,
       .space = m.memory,
       .rings = m.rings,
-      .link = link,
+      .link = cable,
       .tracer = m.tracer,
       .tables = tables(),
       .first_qpn = kFirstQpn,
@@ -204,7 +212,8 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
           [on_group = settings.on_group](const wire::Gid& group) {
             if (on_group) on_group(group, false);
           },
-      .frames = settings.frames});
+      .frames = settings.frames,
+      .faults = m.faults.get()});
   engine_->set_port({.state = driver::PortState::Active,
                      .max_mtu = 4096,
                      .active_mtu = settings.mtu,

@@ -14,6 +14,7 @@
 
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
+#include "faults/plan.h"
 #include "host/dma_domain.h"
 #include "host/kernel.h"
 #include "link/frame_port.h"
@@ -36,6 +37,7 @@ struct HostSettings {
   std::uint64_t gpu_bytes = 0;    // of a GPU beside the NIC, behind one switch; 0: there is none
   bool structure_caches = false;  // the IOMMU remembers where its tables lie
   bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
+  faults::Plan faults;       // none: nothing fails that is not wrong
   trace::Journal* journal = nullptr;
   std::function<void(const wire::Gid& group, bool joined)> on_group;  // of the host's link
   link::FramePort* frames = nullptr;  // for raw packets; null: there is none

@@ -54,6 +54,7 @@ World::World(const WorldSettings& settings) {
     host.seed = prng.next();
     host.number = static_cast<std::uint16_t>(i);
     host.journal = journal_.get();
+    if (i < settings.plans.size()) host.faults = settings.plans[i];
     const wire::Gid gid = gid_of_host(i, settings.ipv6);
     link::Link& cable = network_->attach({&gid, 1});
     host.on_group = [this, &cable](const wire::Gid& group, bool joined) {

@@ -18,8 +18,9 @@ struct WorldSettings {
   std::uint64_t seed = 1;
   std::size_t hosts = 2;
   link::SimCosts network;
-  HostSettings host;    // number, seed and journal are set for each
-  bool record = false;  // keep a journal
+  HostSettings host;                // number, seed and journal are set for each
+  std::vector<faults::Plan> plans;  // of faults, by host; the rest have none
+  bool record = false;              // keep a journal
   bool ipv6 = false;
   std::size_t journal_events = std::size_t{1} << 16;  // that are kept; all of them are hashed
 };

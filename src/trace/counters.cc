@@ -73,6 +73,10 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {RawFramesOut, "raw_frames_out", "Ethernet frames that the interface took"},
     {RawFramesIn, "raw_frames_in", "Ethernet frames that came from the interface"},
     {UnknownQpn, "unknown_qpn", "packets dropped: the device has no such QP"},
+    {PacketsFaulted, "packets_faulted", "faults of a plan that hit packets"},
+    {WorkFaulted, "work_faulted", "faults of a plan that hit work requests"},
+    {RequestsFaulted, "requests_faulted", "faults of a plan that hit requests of a peer"},
+    {AccessesFaulted, "accesses_faulted", "faults of a plan that hit accesses to memory"},
 }};
 
 }  // namespace softhca::trace

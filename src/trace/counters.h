@@ -82,6 +82,10 @@ enum class Counter : std::uint16_t {
   RawFramesOut,
   RawFramesIn,
   UnknownQpn,
+  PacketsFaulted,
+  WorkFaulted,
+  RequestsFaulted,
+  AccessesFaulted,
   Count_,
 };
 

@@ -55,6 +55,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {RnrWait, "rnr_wait", "qpn", {"waited_ps", "", "", "", ""}},
       {Told, "told", "how", {"reason", "bytes", "bytes_about", "", ""}},
       {ToldText, "told_text", "piece", {"text", "text", "text", "text", "text"}},
+      {FaultInjected, "fault_injected", "fault", {"line", "what", "qpn", "at", "opcode"}},
   }};
 }
 

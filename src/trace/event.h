@@ -69,6 +69,8 @@ enum class EventKind : std::uint16_t {
   // A line that the device told, or would have: what it is about, then its text, in pieces.
   Told,
   ToldText,
+  // A fault of a plan hit something.
+  FaultInjected,
   Count_,
 };
 

@@ -329,6 +329,13 @@ constexpr ReasonInfo kReasons[] = {
     {PeerSilent, "peer_silent", Transport,
      "The peer should acknowledge within the local ACK timeout; what it did not is sent again.",
      "Look at what is named as likely; if the transfer goes on, nothing, or a longer timeout."},
+    {InjectedFault, "injected_fault", Plan,
+     "The plan of faults that this run was started with has it fail here; its number is the "
+     "object.",
+     "None, this is the test; without --faults (SOFTHCA_FAULTS) it does not happen."},
+    {PlanUnusable, "plan_unusable", Plan,
+     "The plan of faults that SOFTHCA_FAULTS names must be there, and every key of it be known.",
+     "Correct the line that was named before this (docs/faults.md), or unset SOFTHCA_FAULTS."},
 };
 
 }  // namespace
@@ -341,8 +348,8 @@ const ReasonInfo* find_reason(ReasonId id) {
 }
 
 std::string_view checker_name(Checker checker) {
-  constexpr std::array<std::string_view, 8> kNames = {"driver", "kernel",    "nic",  "iommu",
-                                                      "pcie",   "transport", "peer", "host"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "driver", "kernel", "nic", "iommu", "pcie", "transport", "peer", "host", "fault plan"};
   return kNames[static_cast<std::size_t>(checker)];
 }
 

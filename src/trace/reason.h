@@ -12,7 +12,7 @@
 namespace softhca::trace {
 
 // Who said no.
-enum class Checker : std::uint8_t { Driver, Kernel, Nic, Iommu, Pcie, Transport, Peer, Host };
+enum class Checker : std::uint8_t { Driver, Kernel, Nic, Iommu, Pcie, Transport, Peer, Host, Plan };
 
 enum class ReasonId : std::uint16_t {
   None = 0,
@@ -148,6 +148,9 @@ enum class ReasonId : std::uint16_t {
   ProfileUnknown = 185,
   NotInProfile = 186,
   SlotsNeverFree = 187,
+  // A plan of faults.
+  InjectedFault = 190,
+  PlanUnusable = 191,
 };
 
 // The key table said no, and not what lies behind it.

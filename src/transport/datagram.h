@@ -75,6 +75,7 @@ class Datagrams {
   // Flushes what is outstanding and what comes, until resume().
   void fail_sends();
   void resume() { failed_ = false; }
+  bool failed() const { return failed_; }
 
   // A packet that has arrived. The device holds the network header and the payload behind it.
   Arrival on_packet(const wire::OpcodeInfo& info, const wire::Headers& headers,

@@ -55,6 +55,7 @@ class UnreliableConnection {
   // Flushes what is outstanding and what comes, until resume().
   void fail_sends();
   void resume() { failed_ = false; }
+  bool failed() const { return failed_; }
 
   // A packet from the peer; the device holds the payload. Gives why it was dropped, if it was.
   trace::Reason on_packet(const wire::OpcodeInfo& info, const wire::Headers& headers,

@@ -68,7 +68,7 @@ peer_that_is_not_there() {
     status=0
     finish "$side" || status=$?
     if [ "$status" != 3 ] ||
-      [ "$(grep -c 'peer_silent (reason 184.* by lo; .*Nothing was ever heard.*Remedy: ' \
+      [ "$(grep -c 'peer_silent (reason 189.* by lo; .*Nothing was ever heard.*Remedy: ' \
         "$work/$side.err")" != 1 ]; then
       flunk "a peer that is not there: the $side ended with $status" "$work/$side.err"
     else
