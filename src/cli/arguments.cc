@@ -176,7 +176,7 @@ void Grammar::add_run() {
   std::vector<std::string> profiles;
   for (const driver::Profile& profile : driver::profiles()) profiles.emplace_back(profile.name);
   add("--profile", run_values.profile, "NAME",
-      "Offer and refuse what this device does: " + fmt::format("{}", fmt::join(profiles, ", ")))
+      fmt::format("Be like another device: {}", fmt::join(profiles, ", ")))
       ->check(CLI::IsMember(profiles));
   add("--pcap", run_values.pcap, "FILE", "Write every packet to FILE, for Wireshark");
   add("--trace", run_values.trace, "FILE",

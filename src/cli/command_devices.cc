@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/doctor_checks.h"
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 #include "os/environment.h"
 
 namespace softhca::cli {

@@ -7,7 +7,7 @@
 #include "cli/commands.h"
 #include "cli/doctor_checks.h"
 #include "cli/library.h"
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 #include "driver/published.h"
 #include "local/lodging.h"
 #include "os/environment.h"

@@ -1,6 +1,6 @@
 // Engine: what kernel and provider do for one device: memory, keys, queues, progress.
 //
-// The same engine runs live (driver/live_device.h gives it a clock, a lock and a thread) and in a
+// The same engine runs live (live/live_device.h gives it a clock, a lock and a thread) and in a
 // simulated world. It is pure: time comes in as an argument, memory, bus and cable as parts.
 //
 // Threads     owned by one caller at a time; no locks inside (CompletionQueue::poll excepted)

@@ -13,7 +13,7 @@
 #include "abi/event_queue.h"
 #include "abi/ibverbs/device.h"
 #include "abi/layout.h"
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 #include "os/owned_fd.h"
 #include "os/shared_memory.h"
 

@@ -9,7 +9,7 @@
 
 #include "abi/entry.h"
 #include "base/bytes.h"
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 
 namespace softhca::abi {
 namespace {

@@ -1,4 +1,4 @@
-#include "driver/live_memory.h"
+#include "driver/live/live_memory.h"
 
 #include "os/page_access.h"
 #include "os/reserved_memory.h"

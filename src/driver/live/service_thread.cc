@@ -1,4 +1,4 @@
-#include "driver/service_thread.h"
+#include "driver/live/service_thread.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "driver/live_machine.h"
+#include "driver/live/live_machine.h"
 
 #include <fmt/format.h>
 

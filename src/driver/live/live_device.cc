@@ -1,4 +1,4 @@
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "driver/discovery.h"
-#include "driver/live_machine.h"
-#include "driver/service_thread.h"
+#include "driver/live/discovery.h"
+#include "driver/live/live_machine.h"
+#include "driver/live/service_thread.h"
 #include "os/fork.h"
 
 namespace softhca::driver {

@@ -11,7 +11,7 @@
 
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
-#include "driver/live_memory.h"
+#include "driver/live/live_memory.h"
 #include "driver/table_memory.h"
 #include "link/faulty_link.h"
 #include "link/packet_port.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "driver/discovery.h"
+#include "driver/live/discovery.h"
 #include "os/environment.h"
 #include "os/interfaces.h"
 
