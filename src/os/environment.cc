@@ -9,7 +9,7 @@
 namespace softhca::os {
 
 std::optional<std::string> env_text(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = ::secure_getenv(name);  // a program with set-user-ID hears nobody
   if (value == nullptr || *value == '\0') return std::nullopt;
   return std::string(value);
 }

@@ -172,6 +172,7 @@ class Responder {
   void repeat_atomic_write(const Request& request);
   void fail(Fault fault, const trace::Reason& reason);
   void queue_nak(wire::Psn psn, Fault fault);
+  void queue(wire::Psn psn, wire::AethKind kind, std::uint8_t value);
   Emission emission_of(wire::Operation operation, wire::Psn psn) const;
   Emission emit_acknowledge(const Reply& reply) const;
   Emission emit_read_response(const Reply& reply) const;

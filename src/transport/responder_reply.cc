@@ -36,22 +36,28 @@ void Responder::acknowledge(wire::Psn psn) {
     replies_.back().msn = msn_;
     return;
   }
-  Reply reply;
-  reply.psn = psn;
-  reply.msn = msn_;
-  reply.kind = wire::AethKind::Ack;
-  reply.value = wire::kCreditsInvalid;
-  replies_.push_back(reply);
+  queue(psn, wire::AethKind::Ack, wire::kCreditsInvalid);
 }
 
 void Responder::queue_nak(wire::Psn psn, Fault fault) {
   const FaultInfo& row = row_of(fault);
+  queue(psn, row.aeth,
+        row.aeth == wire::AethKind::RnrNak ? settings_.min_rnr_timer
+                                           : static_cast<std::uint8_t>(row.code));
+}
+
+// Who asks again before the answer has left gets it once, so a peer that floods us makes us keep
+// no more than it has told us of.
+void Responder::queue(wire::Psn psn, wire::AethKind kind, std::uint8_t value) {
+  const bool waits = std::ranges::any_of(replies_, [&](const Reply& r) {
+    return !r.brings_bytes() && r.psn == psn && r.kind == kind && r.value == value;
+  });
+  if (waits) return;
   Reply reply;
   reply.psn = psn;
   reply.msn = msn_;
-  reply.kind = row.aeth;
-  reply.value = row.aeth == wire::AethKind::RnrNak ? settings_.min_rnr_timer
-                                                   : static_cast<std::uint8_t>(row.code);
+  reply.kind = kind;
+  reply.value = value;
   replies_.push_back(reply);
 }
 

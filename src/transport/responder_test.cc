@@ -94,6 +94,18 @@ TEST(Responder, AnswersWithoutAReceiveThatItIsNotReadyEachTime) {  // C9-118
   EXPECT_FALSE(c.responder.failed());
 }
 
+TEST(Responder, KeepsEachAnswerOnceHoweverOftenItIsAskedFor) {
+  ResponderTalk c;
+  c.send(Operation::WriteOnly, 0, 10, true, 10);
+  for (int i = 0; i < 1000; ++i) {
+    c.send(Operation::SendOnly, 1, 1);              // nobody has posted a receive
+    c.send(Operation::WriteOnly, 0, 10, true, 10);  // a duplicate
+  }
+  c.expect({{AethKind::Ack, 0}, {AethKind::RnrNak, 1}});
+  c.send(Operation::SendOnly, 1, 1);
+  c.expect({{AethKind::RnrNak, 1}});
+}
+
 TEST(Responder, FlushesTheReceiveThatAMessageWasFilling) {  // C29
   ResponderTalk c;
   c.memory.receives = 2;
@@ -197,7 +209,6 @@ TEST(Responder, NeverAcknowledgesTheNumberOfARead) {
   c.expect({{AethKind::Ack, 0}});
 }
 
-// A responder of XRC and the packets of its peer, each of which names a queue.
 TEST(Responder, CountsDuplicatesAndWhatComesAheadOfItsTurn) {
   ResponderTalk c;
   c.send(Operation::WriteOnly, 0, 10, true, 10);
@@ -233,6 +244,7 @@ TEST(Responder, CountsTheNaksThatItSendsByTheirKind) {
   EXPECT_EQ(unready.counters.get(QpCounter::SequenceNaksSent), 0u);
 }
 
+// A responder of XRC and the packets of its peer, each of which names a queue.
 struct XrcTalk {
   FakeMemory memory;
   trace::QpCounters counters;
