@@ -132,13 +132,13 @@ std::string recording_with(const std::vector<trace::ToldLine>& lines, bool slow)
 
 TEST(CommandExplain, TellsTheCausesAndTheDelaysOfARecording) {
   const trace::ToldLine cause{trace::Telling::Cause, trace::ReasonId::KeyStale,
-                              "queue pair 4118737",
+                              "queue pair 0x3ed8d1",
                               trace::reason_text({.id = trace::ReasonId::KeyStale})};
   const TestFile file(recording_with({cause, cause}, true));
   const Said said = explained(file.path);
   EXPECT_EQ(said.status, 0) << said.err;
   for (const char* told :
-       {"ib_write_bw", "3.00 ms  queue pair 4118737", "key_stale (reason 2, nic)",
+       {"ib_write_bw", "3.00 ms  queue pair 0x3ed8d1", "key_stale (reason 2, nic)",
         "Remedy: ", "The same again: 1 time", "4118737", "12", "7.00 ms", "was not closed"})
     EXPECT_NE(said.out.find(told), std::string::npos) << told << "\n" << said.out;
   EXPECT_LE(longest_line(said.out), 80u) << said.out;

@@ -67,7 +67,7 @@ std::string delays_text(const Findings& findings, const Look& look) {
                {"WAITED", kRight}},
               2);
   for (const trace::Delays& one : findings.delays)
-    table.add_row({std::to_string(one.qpn), grouped(one.timeouts), grouped(one.retransmits),
+    table.add_row({fmt::format("{:#x}", one.qpn), grouped(one.timeouts), grouped(one.retransmits),
                    grouped(one.rnr_waits), trace::time_text(one.rnr_waited)});
   return "What was slow:\n" + table.text(look);
 }

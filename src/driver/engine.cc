@@ -38,14 +38,13 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
       [&s](std::uint32_t, Time arrives_at) { s.on_interrupt(arrives_at, arrives_at); });
   s.device.set_failure_listener([&s](wire::Qpn qpn, const Reason& reason) {
     const auto qp = s.qps.find(qpn.value);
-    s.tell("queue pair " + std::to_string(qpn.value), reason,
-           qp == s.qps.end() ? nullptr : qp->second.get());
+    s.tell(name_of(qpn), reason, qp == s.qps.end() ? nullptr : qp->second.get());
   });
   s.device.set_silence_listener([&s](wire::Qpn qpn, const nic::Silence& silence) {
     const auto qp = s.qps.find(qpn.value);
     if (qp == s.qps.end() || !s.listener) return;
-    s.listener(trace::Telling::Warning, "queue pair " + std::to_string(qpn.value),
-               {.id = ReasonId::PeerSilent}, silence_of(s, *qp->second, silence));
+    s.listener(trace::Telling::Warning, name_of(qpn), {.id = ReasonId::PeerSilent},
+               silence_of(s, *qp->second, silence));
   });
 }
 

@@ -125,8 +125,6 @@ void describe(const WindowBind& bind, nic::SendWqe& wqe) {
   wqe.compare = std::uint64_t{bind.window.value} << 32 | bind.access.bits;
 }
 
-std::string name_of(const QueuePair& qp) { return "queue pair " + std::to_string(qp.qpn().value); }
-
 // What is refused before anything is written: `bytes` are those of all segments.
 Reason check_send(const QueuePair& qp, const SendRequest& request, std::uint64_t bytes) {
   const QueueCapacity& capacity = qp.capacity();
@@ -247,7 +245,7 @@ Result<void, Reason> Engine::destroy_qp(QueuePair& qp, Time now) {
   EngineState& s = *state_;
   const wire::Qpn qpn = qp.qpn();
   if (s.device.steering().has_rules(qpn) || !s.device.multicast().groups_of(qpn).empty())
-    return s.refused("destroying " + name_of(qp),
+    return s.refused("destroying " + name_of(qp.qpn()),
                      {.id = ReasonId::ObjectBusy, .object = qpn.value});
   s.device.destroy_qp(qpn, now);
   if (qp.type() == transport::QpType::RawPacket) s.open_for_frames();
@@ -302,7 +300,7 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
                                        Time now) {
   const std::uint64_t bytes = total_bytes(request.sges);
   if (const Reason bad = check_send(qp, request, bytes))
-    return state_->refused("posting a send to " + name_of(qp), bad, &qp);
+    return state_->refused("posting a send to " + name_of(qp.qpn()), bad, &qp);
   const bool is_inline = request.flags.has(SendFlag::Inline);
   WorkRing& ring = qp.send_;
   if (const Reason full = check_room(qp)) return full;
@@ -363,7 +361,7 @@ Reason Engine::check_room(const QueuePair& qp) {
   Reason full{.id = is_for_good ? ReasonId::SlotsNeverFree : ReasonId::QueueFull,
               .object = qp.qpn().value,
               .high = ring.slots};
-  return is_for_good ? state_->refused("posting a send to " + name_of(qp), full, &qp) : full;
+  return is_for_good ? state_->refused("posting a send to " + name_of(qp.qpn()), full, &qp) : full;
 }
 
 std::uint32_t Engine::receives_done(const QueuePair& qp) const {
@@ -399,7 +397,7 @@ Result<std::size_t, Reason> Engine::store_address(const QueuePair& qp, const Dat
 Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& request, bool more,
                                           Time now) {
   const auto refuse = [&](ReasonId id) {
-    return state_->refused("posting a receive to " + name_of(qp),
+    return state_->refused("posting a receive to " + name_of(qp.qpn()),
                            {.id = id, .object = qp.qpn().value}, &qp);
   };
   if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);

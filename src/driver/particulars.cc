@@ -157,6 +157,8 @@ std::string silence_of(const EngineState& s, const QueuePair& qp, const nic::Sil
                      likely_text(silence, ip_bytes_at_most(a)));
 }
 
+std::string name_of(wire::Qpn qpn) { return fmt::format("queue pair {:#x}", qpn.value); }
+
 std::string particulars_of(const EngineState& s, const Reason& reason, const QueuePair* qp) {
   switch (reason.id) {
     case ReasonId::KeyUnknown:

@@ -18,6 +18,9 @@ namespace softhca::driver {
 
 struct EngineState;
 
+// "queue pair 0x3ed8d1"
+std::string name_of(wire::Qpn qpn);
+
 // Sentences, or nothing. `qp` is the queue pair concerned; may be null.
 std::string particulars_of(const EngineState& state, const trace::Reason& reason,
                            const QueuePair* qp);

@@ -33,8 +33,8 @@ peer_was_killed() {
   finish server 2>/dev/null || true  # bash would tell of the death
   finish client || true
   explains "a program whose peer was killed" "$work/traffic.$survivor" \
-    'traffic_main \(pid' ' ms  queue pair [0-9]+' 'retries_spent \(reason 63' 'Remedy: ' \
-    '^  [0-9]+ +[1-9][0-9]* +[1-9]'
+    'traffic_main \(pid' ' ms  queue pair 0x[0-9a-f]+' 'retries_spent \(reason 63' 'Remedy: ' \
+    '^  0x[0-9a-f]+ +[1-9][0-9]* +[1-9]'
   explains "a program that was killed" "$work/traffic.$victim" 'was not closed' \
     'Nothing was refused'
 }

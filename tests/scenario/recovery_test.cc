@@ -1,4 +1,5 @@
 // What happens when the cable loses, and when the peer is gone.
+#include "driver/particulars.h"
 #include "pair.h"
 
 namespace softhca::sim {
@@ -87,7 +88,7 @@ TEST(Recovery, TheFirstTimeoutOfAConnectionSaysWhatWasHeardOfThePeer) {
   pair.post(pair.connection.a, write_to(pair.b, sges));
   pair.world.pass(milliseconds(20));
   ASSERT_EQ(warnings.told.size(), 1u) << "not for each timeout";
-  EXPECT_TRUE(warnings.has("queue pair " + std::to_string(pair.connection.a.qp->qpn().value)));
+  EXPECT_TRUE(warnings.has(driver::name_of(pair.connection.a.qp->qpn())));
   EXPECT_TRUE(warnings.has("peer_silent (reason 189, transport)")) << warnings.told[0];
   EXPECT_TRUE(warnings.has("Nothing was ever heard of it")) << warnings.told[0];
   EXPECT_TRUE(warnings.has("the interface's 9000")) << warnings.told[0];
