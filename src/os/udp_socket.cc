@@ -153,7 +153,8 @@ bool set_ip_options(int fd, bool v4) {
          set_option(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO) &&
          set_option(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1) &&
          set_option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, kHops) &&
-         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+         set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
+         set_option(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1);
 }
 
 // Multicasts leave by the interface, live as long as other packets, and come back to this host.

@@ -2,7 +2,8 @@
 //
 // Never connected, and never lets a datagram be fragmented: the kernel then sends IPv4 with
 // identification 0 and DF set, which the sender of an ICRC has to know. The kernel's UDP checksum
-// stays on; an ICRC does not cover it.
+// stays on; an ICRC does not cover it. Over IPv6 too it takes datagrams without a checksum, which
+// the kernel would drop: RoCEv2 devices send 0 there (Linux rxe does), since the ICRC covers more.
 //
 // Threads  owned by one
 // See also os/datagram_arena.h, which receives

@@ -1,6 +1,9 @@
 #include "os/udp_socket.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -58,6 +61,26 @@ TEST(UdpSocket, CarriesDatagramsOverIpv4) { expect_round_trip(kV4); }
 TEST(UdpSocket, CarriesDatagramsOverIpv6) {
   if (!has_ipv6()) GTEST_SKIP() << "no ::1 here";
   expect_round_trip(kV6);
+}
+
+// As Linux rxe sends them.
+TEST(UdpSocket, TakesDatagramsOverIpv6ThatHaveNoChecksum) {
+  if (!has_ipv6()) GTEST_SKIP() << "no ::1 here";
+  auto receiver = UdpSocket::open({.address = kV6}, UdpUse::Shared);
+  ASSERT_TRUE(receiver);
+  const OwnedFd sender(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ASSERT_EQ(setsockopt(sender.get(), SOL_UDP, UDP_NO_CHECK6_TX, &on, sizeof on), 0);
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_port = htons(receiver->port());
+  to.sin6_addr = in6addr_loopback;
+  const std::array<std::byte, 4> bytes{};
+  ASSERT_EQ(sendto(sender.get(), bytes.data(), bytes.size(), 0,
+                   reinterpret_cast<const sockaddr*>(&to), sizeof to),
+            4);
+  DatagramArena arena(1, 64);
+  EXPECT_EQ(arena.receive(receiver->fd(), 0, 1), 1u);
 }
 
 TEST(UdpSocket, TakesAndCountsWhatTheSystemRefusesForGood) {
