@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "os/interfaces.h"
 #include "os/test_child.h"
 #include "os/udp_socket.h"
 
@@ -55,6 +56,16 @@ bool is_silent(PacketSocket& at) {
   return at.receive(some) == 0;
 }
 
+// The kernel drops what is sent before it has noticed the carrier of an interface that is up.
+bool all_are_running() {
+  for (int left_ms = kPatienceMs; left_ms > 0; left_ms -= 10) {
+    const auto all = interfaces();
+    if (all && std::ranges::all_of(*all, &Interface::running)) return true;
+    ::poll(nullptr, 0, 10);
+  }
+  return false;
+}
+
 // The test runs in network and user namespaces of its own, with a cable between two interfaces on
 // which nobody else speaks.
 template <class Body>
@@ -67,6 +78,7 @@ void with_cable(Body body) {
         "right; do ip link set $end addrgenmode none && ip link set $end up || exit 1; done; } "
         ">/dev/null 2>&1";
     if (std::system(kSetUp) != 0) return kChildSkips;
+    EXPECT_TRUE(all_are_running());
     body();
     return ::testing::Test::HasFailure() ? 1 : 0;
   });
