@@ -16,7 +16,7 @@ LINE_COLUMNS = 100
 FUNCTION_LINES = 70
 FILE_LINES = 600     # tests excepted
 FOLDER_PARTS = 25    # tests excepted; a header and its .cc are one part
-MORE_PARTS = {"src/os": 36}  # a wrapper for each thing of the kernel, most of them on their own
+MORE_PARTS = {"src/os": 35}  # a wrapper for each thing of the kernel, most of them on their own
 README_LINES = 25
 
 # Words that say nothing about what a thing is. If a name needs one, the thing has no subject yet.

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "os/bound_sockets.h"
-#include "os/pause.h"
 #include "os/self.h"
+#include "os/thread.h"
 
 namespace softhca::local {
 

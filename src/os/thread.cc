@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -109,6 +110,14 @@ void Thread::abandon() { native_.reset(); }
 
 bool Thread::is_current() const {
   return native_ != nullptr && pthread_equal(native_->id, pthread_self()) != 0;
+}
+
+void pause_for(Duration duration) {
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  timespec rest{};
+  rest.tv_sec = duration.nanoseconds() / kNsPerSecond;
+  rest.tv_nsec = duration.nanoseconds() % kNsPerSecond;
+  nanosleep(&rest, nullptr);
 }
 
 }  // namespace softhca::os

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "os/system_error.h"
 
@@ -36,5 +37,8 @@ class Thread {
   explicit Thread(std::unique_ptr<Native> native);
   std::unique_ptr<Native> native_;
 };
+
+// Gives the processor up for a while, as a waiter on another process does.
+void pause_for(Duration duration);
 
 }  // namespace softhca::os
