@@ -16,6 +16,13 @@ std::uint64_t load_lap(Bytes slot) {
   return std::atomic_ref<std::uint64_t>(*lap).load(std::memory_order_acquire);
 }
 
+// A poll that was held up may still look at memory that was another ring's: it sees a lap, whole.
+void store_cqe(Bytes slot, const Cqe& cqe) {
+  std::memcpy(slot.data(), bytes_of(cqe).data(), offsetof(Cqe, lap));
+  auto* lap = reinterpret_cast<std::uint64_t*>(slot.data() + offsetof(Cqe, lap));
+  std::atomic_ref<std::uint64_t>(*lap).store(cqe.lap, std::memory_order_release);
+}
+
 // All but the lap, which has been looked at.
 Cqe load_cqe(Bytes slot) {
   Cqe cqe;
@@ -142,7 +149,7 @@ std::optional<std::uint32_t> CompletionQueue::move_to(std::uint32_t capacity, Ri
   Ring& fresh = start_ring(capacity, std::move(memory));
   for (std::size_t at = 0; at < left.size(); ++at) {
     left[at].lap = 1;
-    store_le(fresh.slot(at), 0, left[at]);
+    store_cqe(fresh.slot(at), left[at]);
   }
   ring_.store(&fresh, std::memory_order_release);
   return static_cast<std::uint32_t>(left.size());
