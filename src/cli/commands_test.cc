@@ -139,7 +139,7 @@ TEST(CommandExplain, TellsTheCausesAndTheDelaysOfARecording) {
   EXPECT_EQ(said.status, 0) << said.err;
   for (const char* told :
        {"ib_write_bw", "3.00 ms  queue pair 0x3ed8d1", "key_stale (reason 2, nic)",
-        "Remedy: ", "The same again: 1 time", "4118737", "12", "7.00 ms", "was not closed"})
+        "Remedy: ", "The same again: 1 time", "0x3ed8d1", "12", "7.00 ms", "was not closed"})
     EXPECT_NE(said.out.find(told), std::string::npos) << told << "\n" << said.out;
   EXPECT_LE(longest_line(said.out), 80u) << said.out;
   const auto json = nlohmann::json::parse(explained(file.path, true).out);
