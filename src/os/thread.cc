@@ -8,8 +8,10 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <future>
 
 #include "base/assert.h"
+#include "base/sanitized.h"
 
 namespace softhca::os {
 
@@ -22,6 +24,7 @@ namespace {
 struct Start {
   std::string name;
   std::function<void()> body;
+  std::promise<void> runs;
 };
 
 void set_name(pthread_t id, const std::string& name) {
@@ -64,6 +67,7 @@ void* run(void* argument) {
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   set_name(pthread_self(), start->name);
   prefer_short_slices();
+  start->runs.set_value();
   start->body();
   return nullptr;
 }
@@ -83,7 +87,8 @@ Thread& Thread::operator=(Thread&& other) noexcept {
 Thread::~Thread() { join(); }
 
 Result<Thread, SystemError> Thread::start(const std::string& name, std::function<void()> body) {
-  auto start = std::make_unique<Start>(Start{name, std::move(body)});
+  auto start = std::make_unique<Start>(Start{name, std::move(body), {}});
+  const std::future<void> runs = start->runs.get_future();
   auto native = std::make_unique<Native>();
 
   // A thread inherits the mask, so it is full from its first instruction on.
@@ -96,6 +101,9 @@ Result<Thread, SystemError> Thread::start(const std::string& name, std::function
   if (error != 0) return SystemError{error, "pthread_create"};
   set_name(native->id, name);  // it may not run yet; whoever looks for it finds it
   static_cast<void>(start.release());
+  // A sanitizer allocates before the thread is ours. Who forks meanwhile would leave its allocator
+  // locked in the child, since that of GCC 12 has no rule for forks.
+  if (kSanitized) runs.wait();
   return Thread(std::move(native));
 }
 

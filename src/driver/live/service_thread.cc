@@ -10,6 +10,9 @@ bool ServiceThread::start(const std::string& name, Work work, const std::vector<
   if (!poller) return false;
   poller_.emplace(std::move(*poller));
   work_ = std::move(work);
+  // The thread allocates only while it owns the device: a fork waits for that, but not for an
+  // allocator that has no rule for forks (AddressSanitizer's).
+  readable_.reserve(kReadableAtMost);
   watch(fds);
   auto thread = os::Thread::start(name, [this] { run(); });
   if (!thread) return false;
