@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "os/host_address.h"
 #include "os/host_name.h"
+#include "os/sockets.h"
 
 namespace softhca::os {
 
@@ -93,10 +93,7 @@ HostMailbox::Outgoing* HostMailbox::connect(const std::string& name) {
   if (known != outgoing_.end()) return &*known;
   OwnedFd fd = message_socket();
   if (!fd) return nullptr;
-  // As much as is allowed: the forced option passes the system's limit, but needs a capability.
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUFFORCE, &kMailboxBufferBytes,
-                 sizeof kMailboxBufferBytes) != 0)
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &kMailboxBufferBytes, sizeof kMailboxBufferBytes);
+  enlarge_send_buffer(fd.get(), kMailboxBufferBytes);
   const HostAddress address(name);
   if (::connect(fd.get(), address.get(), address.bytes()) != 0) return nullptr;
   if (outgoing_.size() == kMaxConnections) outgoing_.pop_front();

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "os/host_address.h"
 #include "os/kernel_features.h"
 #include "os/proc_file.h"
+#include "os/sockets.h"
 
 namespace softhca::os {
 

@@ -290,21 +290,19 @@ Result<InterfaceWatch, SystemError> InterfaceWatch::open() {
 bool InterfaceWatch::has_news(std::uint32_t interface_index) {
   static_assert(offsetof(ifinfomsg, ifi_index) == 4 && offsetof(ifaddrmsg, ifa_index) == 4);
   bool news = false;
-  std::vector<std::byte> message(netlink::kReplyBytes);
+  std::vector<std::byte> datagram(netlink::kReplyBytes);
   for (;;) {
-    const ssize_t n = ::recv(fd_.get(), message.data(), message.size(), 0);
+    const ssize_t n = ::recv(fd_.get(), datagram.data(), datagram.size(), 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == ENOBUFS) news = true;
-    if (n <= 0 && errno != ENOBUFS) return news;
-    if (n < 0) continue;
-    Cursor cursor(ConstBytes(message).first(static_cast<std::size_t>(n)));
-    while (cursor.left() >= sizeof(nlmsghdr)) {
-      const auto head = take<nlmsghdr>(cursor);
-      const ConstBytes body =
-          cursor.take(std::max<std::size_t>(head.nlmsg_len, sizeof head) - sizeof head);
-      if (cursor.failed()) break;
+    if (n < 0 && errno == ENOBUFS) {
+      news = true;
+      continue;
+    }
+    if (n <= 0) return news;
+    Cursor cursor(ConstBytes(datagram).first(static_cast<std::size_t>(n)));
+    while (const auto message = netlink::next_message(cursor)) {
+      const ConstBytes body = message->body;
       news |= body.size() >= 8 && value_of<std::uint32_t>(body.subspan(4)) == interface_index;
-      cursor.take(std::min<std::size_t>((4 - body.size() % 4) % 4, cursor.left()));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/bytes.h"
@@ -51,6 +52,22 @@ inline Attributes attributes(Cursor cursor) {
   return found;
 }
 
+struct Message {
+  nlmsghdr head;
+  ConstBytes body;
+};
+
+// The next one of a datagram; nothing at its end, or (the cursor fails) if it is not whole.
+inline std::optional<Message> next_message(Cursor& cursor) {
+  if (cursor.left() < sizeof(nlmsghdr)) return std::nullopt;
+  const auto head = take<nlmsghdr>(cursor);
+  // What is shorter than its own head asks for more than there can be.
+  const ConstBytes body = cursor.take(std::size_t{head.nlmsg_len} - sizeof head);
+  if (cursor.failed()) return std::nullopt;
+  cursor.take(std::min<std::size_t>((4 - body.size() % 4) % 4, cursor.left()));
+  return Message{head, body};
+}
+
 // Sends one request and reads what comes back until it ends; `on_message` gets the type and the
 // body of every message of it. REQUIRES: the request begins with an nlmsghdr whose length is set.
 template <class Body>
@@ -63,19 +80,16 @@ Result<void, SystemError> ask(int fd, const nlmsghdr& request, Body&& on_message
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return last_error("recv(netlink)");
     Cursor cursor(ConstBytes(reply).first(static_cast<std::size_t>(n)));
-    while (cursor.left() >= sizeof(nlmsghdr)) {
-      const auto head = take<nlmsghdr>(cursor);
+    while (const auto message = next_message(cursor)) {
+      const nlmsghdr& head = message->head;
+      Cursor body(message->body);
       if (head.nlmsg_type == NLMSG_DONE) return {};
-      if (head.nlmsg_len < sizeof head) return SystemError{EPROTO, "recv(netlink)"};
-      const std::size_t length = head.nlmsg_len - sizeof head;
-      Cursor body(cursor.take(length));
-      if (cursor.failed()) return SystemError{EPROTO, "recv(netlink)"};
       if (head.nlmsg_type == NLMSG_ERROR)
         return SystemError{-take<nlmsgerr>(body).error, "netlink"};
       if (head.nlmsg_seq == request.nlmsg_seq) on_message(head.nlmsg_type, body);
       if ((head.nlmsg_flags & NLM_F_MULTI) == 0) return {};
-      cursor.take(std::min<std::size_t>((4 - length % 4) % 4, cursor.left()));
     }
+    if (cursor.failed()) return SystemError{EPROTO, "recv(netlink)"};
   }
 }
 

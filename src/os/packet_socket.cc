@@ -12,6 +12,8 @@
 #include <cstring>
 #include <optional>
 
+#include "os/sockets.h"
+
 namespace softhca::os {
 
 // In front of every frame, in both directions. VIRTIO 1.2, 5.1.6, as virtio_net_hdr of Linux, whose
@@ -36,10 +38,6 @@ constexpr std::size_t kTagAt = 12;  // behind the two addresses
 // The longest packet of IP, its header of Ethernet, and room for a tag in front.
 constexpr std::size_t kFrameRoom = 65536 + ETH_HLEN + 2 * kTagBytes;
 
-bool set_packet_option(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
 sockaddr_ll link_address(int interface_index, bool receives) {
   sockaddr_ll address{};
   address.sll_family = AF_PACKET;
@@ -60,10 +58,6 @@ void fill_in_checksum(const OffloadHeader& header, Bytes frame) {
   while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
   const auto checksum = static_cast<std::uint16_t>(~sum);
   store_be<std::uint16_t>(frame, field, checksum == 0 ? 0xffff : checksum);
-}
-
-bool is_full_packet_socket(int error) {
-  return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
 
 std::optional<tpacket_auxdata> auxiliary_of(msghdr& message) {
@@ -134,10 +128,9 @@ Result<PacketSocket, SystemError> PacketSocket::open(std::uint32_t interface_ind
   if (!made.fd_) return last_error("socket(AF_PACKET)");
   const int fd = made.fd_.get();
   for (const int option : {PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING})
-    if (!set_packet_option(fd, SOL_PACKET, option, 1)) return last_error("setsockopt");
-  // The forced options pass the system's limits, where that is allowed.
-  for (const int option : {SO_RCVBUF, SO_SNDBUF, SO_RCVBUFFORCE, SO_SNDBUFFORCE})
-    set_packet_option(fd, SOL_SOCKET, option, kPacketBufferBytes);
+    if (!set_option(fd, SOL_PACKET, option, 1)) return last_error("setsockopt");
+  enlarge_send_buffer(fd, kPacketBufferBytes);
+  enlarge_receive_buffer(fd, kPacketBufferBytes);
   made.interface_index_ = static_cast<int>(interface_index);
   sockaddr_ll address = link_address(made.interface_index_, use == PacketUse::Both);
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
@@ -189,7 +182,7 @@ PacketsSent PacketSocket::send(std::span<const ConstBytes> frames) {
                            MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n > 0) {
       sent.taken += static_cast<std::size_t>(n);
-    } else if (is_full_packet_socket(errno)) {
+    } else if (is_full(errno)) {
       return sent;
     } else if (errno != EINTR) {
       ++sent.taken;  // the first one is refused for good; the others may still go

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <vector>
 
+#include "os/sockets.h"
+
 namespace softhca::os {
 
 namespace {
@@ -21,18 +23,6 @@ namespace {
 constexpr int kSocketBufferBytes = 8 << 20;
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kParts = 2 * kMaxBurstSegments;  // REQUIRES: no datagram has more
-
-bool set_option(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
-// As much as is allowed: the forced option passes the system's limit, but needs a capability.
-void enlarge_buffers(int fd) {
-  if (!set_option(fd, SOL_SOCKET, SO_RCVBUFFORCE, kSocketBufferBytes))
-    set_option(fd, SOL_SOCKET, SO_RCVBUF, kSocketBufferBytes);
-  if (!set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, kSocketBufferBytes))
-    set_option(fd, SOL_SOCKET, SO_SNDBUF, kSocketBufferBytes);
-}
 
 // Not cleared: a batch of them lies on the stack of the fast path.
 struct SocketAddress {
@@ -131,8 +121,6 @@ bool is_no_burst(int error) { return error == EIO || error == EOPNOTSUPP || erro
 // The datagrams do not fit the way to this destination; one by one they say so themselves.
 bool is_too_long(int error) { return error == EINVAL || error == EMSGSIZE; }
 
-bool is_full(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
-
 Result<std::uint16_t, SystemError> bound_port(int fd) {
   sockaddr_storage address{};
   socklen_t bytes = sizeof address;
@@ -200,7 +188,8 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
   if (!set_ip_options(fd.get(), v4)) return last_error("setsockopt");
   if (use != UdpUse::Group && !set_group_sending(fd.get(), v4, endpoint.interface_index))
     return last_error("setsockopt");
-  enlarge_buffers(fd.get());
+  enlarge_receive_buffer(fd.get(), kSocketBufferBytes);
+  enlarge_send_buffer(fd.get(), kSocketBufferBytes);
   if (use == UdpUse::Group && !set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1))
     return last_error("setsockopt");
   if (use == UdpUse::Shared && !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
