@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "trace/qp_counters.h"
 #include "trace/reason.h"
 #include "transport/attributes.h"
 #include "wire/packet.h"
@@ -52,6 +53,27 @@ constexpr const FaultInfo& row_of(Fault fault) { return kFaults[static_cast<std:
 // The key entry itself was refused (deregistered meanwhile), or the bus failed.
 constexpr Fault memory_fault(const trace::Reason& reason) {
   return trace::is_key_refusal(reason.id) ? Fault::RemoteAccess : Fault::RemoteOperational;
+}
+
+// Which counters an AETH counts in.
+struct AethCounters {
+  trace::QpCounter sent;
+  trace::QpCounter received;
+};
+constexpr AethCounters counters_of(wire::AethKind kind, std::uint8_t value) {
+  using enum trace::QpCounter;
+  if (kind == wire::AethKind::Ack) return {AcksSent, AcksReceived};
+  if (kind == wire::AethKind::RnrNak) return {RnrNaksSent, RnrNaksReceived};
+  switch (static_cast<wire::NakCode>(value)) {
+    case wire::NakCode::SequenceError:
+      return {SequenceNaksSent, SequenceNaksReceived};
+    case wire::NakCode::RemoteAccess:
+      return {RemoteAccessNaksSent, RemoteAccessNaksReceived};
+    case wire::NakCode::RemoteOperational:
+      return {RemoteOperationalNaksSent, RemoteOperationalNaksReceived};
+    default:
+      return {InvalidRequestNaksSent, InvalidRequestNaksReceived};
+  }
 }
 
 }  // namespace softhca::transport

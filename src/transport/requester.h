@@ -132,7 +132,6 @@ class Requester {
   Operation* front_awaiting(const wire::Headers& headers, Time now);
   bool place_response(Operation& front, std::uint64_t offset, std::uint32_t bytes);
   void take_response(Operation& front, Time now);
-  void count_nak(const wire::Headers& headers);
   void on_nak(const wire::Headers& headers, std::uint64_t number, Time now);
   void complete_front();
   void settle();

@@ -75,23 +75,9 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
   check_invariants();
 }
 
-void Requester::count_nak(const wire::Headers& headers) {
-  if (headers.aeth_kind == wire::AethKind::RnrNak) return counters_.add(QpCounter::RnrNaksReceived);
-  switch (static_cast<wire::NakCode>(headers.aeth_value)) {
-    case wire::NakCode::SequenceError:
-      return counters_.add(QpCounter::SequenceNaksReceived);
-    case wire::NakCode::RemoteAccess:
-      return counters_.add(QpCounter::RemoteAccessNaksReceived);
-    case wire::NakCode::RemoteOperational:
-      return counters_.add(QpCounter::RemoteOperationalNaksReceived);
-    default:
-      return counters_.add(QpCounter::InvalidRequestNaksReceived);
-  }
-}
-
 void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time now) {
   const bool is_rnr = headers.aeth_kind == wire::AethKind::RnrNak;
-  count_nak(headers);
+  counters_.add(counters_of(headers.aeth_kind, headers.aeth_value).received);
   // A NAK acknowledges everything before it (C9-109), unless a response with bytes is missing
   // there.
   if (!acknowledge_before(number, now)) {

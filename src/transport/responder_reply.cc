@@ -6,27 +6,7 @@
 
 namespace softhca::transport {
 
-using trace::QpCounter;
 using trace::ReasonId;
-
-namespace {
-
-QpCounter counter_of(wire::AethKind kind, std::uint8_t value) {
-  if (kind == wire::AethKind::Ack) return QpCounter::AcksSent;
-  if (kind == wire::AethKind::RnrNak) return QpCounter::RnrNaksSent;
-  switch (static_cast<wire::NakCode>(value)) {
-    case wire::NakCode::SequenceError:
-      return QpCounter::SequenceNaksSent;
-    case wire::NakCode::RemoteAccess:
-      return QpCounter::RemoteAccessNaksSent;
-    case wire::NakCode::RemoteOperational:
-      return QpCounter::RemoteOperationalNaksSent;
-    default:
-      return QpCounter::InvalidRequestNaksSent;
-  }
-}
-
-}  // namespace
 
 // One pending ACK stands for all before it (C9-107: acknowledgements may be coalesced).
 void Responder::acknowledge(wire::Psn psn) {
@@ -196,7 +176,7 @@ std::optional<Emission> Responder::poll_packet() {
     return out;
   }
   if (front.form == Reply::Form::Acknowledgement) {
-    counters_.add(counter_of(front.kind, front.value));
+    counters_.add(counters_of(front.kind, front.value).sent);
     const Emission out = emit_acknowledge(front);
     replies_.pop_front();
     return out;
