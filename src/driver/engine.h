@@ -278,7 +278,7 @@ class Engine {
   trace::Reason check_spec(const QueuePairSpec& spec) const;
   trace::Reason open_addresses(const QueuePair& qp) const;
   trace::Reason check_room(const QueuePair& qp);
-  std::uint32_t receives_done(const QueuePair& qp) const;
+  std::uint32_t slots_given_back(const QueuePair& qp, CompletionQueue::Side side) const;
   Result<std::size_t, trace::Reason> store_address(const QueuePair& qp, const DatagramTarget& to,
                                                    Bytes slot) const;
 

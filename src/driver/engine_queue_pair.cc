@@ -352,22 +352,21 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
 // Whether the send queue has a slot for one more.
 Reason Engine::check_room(const QueuePair& qp) {
   const WorkRing& ring = qp.send_;
-  const bool when_polled = state_->parts.profile.frees_when_polled;
-  const std::uint32_t done = when_polled ? qp.send_cq_->taken(qp.qpn(), CompletionQueue::Side::Send)
-                                         : published(qp.record_->send_done);
-  if (ring.posted - done < ring.slots) return {};
-  const bool is_for_good =
-      when_polled && ring.posted - ring.signaled >= ring.slots && qp.state() == QpState::Rts;
+  if (ring.posted - slots_given_back(qp, CompletionQueue::Side::Send) < ring.slots) return {};
+  const bool is_for_good = state_->parts.profile.frees_when_polled &&
+                           ring.posted - ring.signaled >= ring.slots && qp.state() == QpState::Rts;
   Reason full{.id = is_for_good ? ReasonId::SlotsNeverFree : ReasonId::QueueFull,
               .object = qp.qpn().value,
               .high = ring.slots};
   return is_for_good ? state_->refused("posting a send to " + name_of(qp.qpn()), full, &qp) : full;
 }
 
-std::uint32_t Engine::receives_done(const QueuePair& qp) const {
-  if (state_->parts.profile.frees_when_polled && qp.receive_cq_ != nullptr)
-    return qp.receive_cq_->taken(qp.qpn(), CompletionQueue::Side::Receive);
-  return published(qp.record_->receive_done);
+// Of how many requests of a queue the slots are free again: as the profile has it.
+std::uint32_t Engine::slots_given_back(const QueuePair& qp, CompletionQueue::Side side) const {
+  const bool sends = side == CompletionQueue::Side::Send;
+  CompletionQueue* const cq = sends ? qp.send_cq_ : qp.receive_cq_;
+  if (state_->parts.profile.frees_when_polled && cq != nullptr) return cq->taken(qp.qpn(), side);
+  return published(sends ? qp.record_->send_done : qp.record_->receive_done);
 }
 
 // The kernel's part of an address handle: where packets to it leave from.
@@ -402,7 +401,8 @@ Result<void, Reason> Engine::post_receive(QueuePair& qp, const ReceiveRequest& r
   };
   if (qp.state() == QpState::Reset) return refuse(ReasonId::QpNotReady);
   if (qp.receive_.slots == 0) return refuse(ReasonId::ReceivesAreShared);
-  const auto posted = qp.receive_.post_receive(request, receives_done(qp), qp.qpn().value);
+  const auto posted = qp.receive_.post_receive(
+      request, slots_given_back(qp, CompletionQueue::Side::Receive), qp.qpn().value);
   if (posted && !more) ring_receive_doorbell(qp, now);
   return posted;
 }

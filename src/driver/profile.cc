@@ -7,12 +7,15 @@
 namespace softhca::driver {
 namespace {
 
-constexpr Profile kStrict = {
-    .name = "strict", .holds_memory = true, .frees_when_polled = true, .shares_xrc_files = true};
+// The rules that all hardware has.
+constexpr Profile strict_about(Profile profile) {
+  profile.holds_memory = profile.frees_when_polled = profile.shares_xrc_files = true;
+  return profile;
+}
 
 constexpr Profile kProfiles[] = {
     {},
-    kStrict,
+    strict_about({.name = "strict"}),
     // rdma_rxe of Linux 6.1: `ibv_devinfo -v` on it, and which tests of rdma-core's suite it skips.
     // Its driver frees a slot when the request is done, and pins by the kernel's ib_umem_get.
     {.name = "rxe",
@@ -23,12 +26,7 @@ constexpr Profile kProfiles[] = {
      .cqes = 32767},
     // ConnectX-5 with rdma-core 44: max_sge and max_srq_sge as its `ibv_devinfo -v` is published;
     // its provider moves the tail of a queue when a completion is polled. Not seen here.
-    {.name = "mlx5",
-     .holds_memory = true,
-     .frees_when_polled = true,
-     .shares_xrc_files = true,
-     .sges = 30,
-     .shared_sges = 31},
+    strict_about({.name = "mlx5", .sges = 30, .shared_sges = 31}),
 };
 
 }  // namespace
@@ -42,11 +40,9 @@ std::optional<Profile> find_profile(std::string_view name) {
 }
 
 std::optional<Profile> profile_from_environment() {
-  auto profile = find_profile(os::env_text("SOFTHCA_PROFILE").value_or("softhca"));
+  const auto profile = find_profile(os::env_text("SOFTHCA_PROFILE").value_or("softhca"));
   if (!profile || !os::env_flag("SOFTHCA_STRICT").value_or(false)) return profile;
-  if (profile->name == "softhca") return kStrict;
-  profile->holds_memory = profile->frees_when_polled = profile->shares_xrc_files = true;
-  return profile;
+  return strict_about(*profile);
 }
 
 }  // namespace softhca::driver

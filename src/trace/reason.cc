@@ -335,7 +335,7 @@ constexpr ReasonInfo kReasons[] = {
      "None, this is the test; without --faults (SOFTHCA_FAULTS) it does not happen."},
     {PlanUnusable, "plan_unusable", Plan,
      "The plan of faults that SOFTHCA_FAULTS names must be there, and every key of it be known.",
-     "Correct the line that was named before this (docs/faults.md), or unset SOFTHCA_FAULTS."},
+     "Correct the line that is named here (docs/faults.md), or unset SOFTHCA_FAULTS."},
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ struct LiveDevice::Inside {
   // Takes in what has arrived; what is to be sent for it is put off. REQUIRES: owned.
   void take_in();
   void stop_if_broken();
-  void look_at_port();
+  void set_port(const std::optional<DeviceDescription>& current);  // nothing: it has gone
   void listen();  // starts the thread, or tells it of new descriptors
   std::uint64_t count(Counter counter) const;
   // The thread's.
@@ -127,7 +127,7 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
     return count(Counter::PacketsReceived) + count(Counter::RawFramesIn);
   };
   const std::uint64_t before = arrived();
-  if (machine->has_port_news(readable)) look_at_port();
+  if (machine->has_port_news(readable)) set_port(describe_interface(description));
   take_in();
   const std::uint64_t received = arrived() - before;
   if (received != 0 && received <= kFewPackets) {
@@ -147,11 +147,8 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
 }
 
 // REQUIRES: the lock is held.
-void LiveDevice::Inside::look_at_port() {
-  if (const auto current = describe_interface(description)) {
-    machine->engine().set_port(current->port, current->gids);
-    return;
-  }
+void LiveDevice::Inside::set_port(const std::optional<DeviceDescription>& current) {
+  if (current) return machine->engine().set_port(current->port, current->gids);
   PortAttributes port = machine->engine().port();
   port.state = PortState::Down;
   port.down = {.id = ReasonId::NoInterface, .object = description.interface_index};
@@ -169,12 +166,13 @@ void LiveDevice::Inside::stop_if_broken() {
 void LiveDevice::Inside::listen() {
   if (!machine->is_listening() && !expects_events) return machine->close_left();
   const std::uint32_t version = machine->fds_version();
+  if (thread.is_running() && version == watched) return;
   if (!thread.is_running())
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
                   .drive = [this](std::span<const int> readable) { return serve(readable); }},
                  machine->fds());
-  else if (version != watched)
+  else
     thread.watch(machine->fds());
   machine->close_left();
   watched = version;
@@ -274,9 +272,9 @@ Result<std::shared_ptr<LiveDevice>, Reason> LiveDevice::open(const DeviceDescrip
   auto machine = LiveMachine::open(*current);
   if (!machine) {
     if (!os::env_flag("SOFTHCA_QUIET").value_or(false))
-      std::fprintf(stderr, "softhca: %s: cannot be opened: %s\n", current->name.c_str(),
-                   trace::reason_text(machine.error()).c_str());
-    return machine.error();
+      std::fprintf(stderr, "softhca: %s is not opened: %s\n", current->name.c_str(),
+                   trace::reason_text(machine.error().reason, machine.error().particulars).c_str());
+    return machine.error().reason;
   }
   device.reset(new LiveDevice(*current));
   device->inside_->machine = std::move(*machine);
@@ -363,8 +361,9 @@ void LiveDevice::expect_events() {
 
 void LiveDevice::refresh_port() {
   if (is_left_behind()) return;
+  const auto current = describe_interface(inside_->description);
   const Ownership owned(*this);
-  inside_->look_at_port();
+  inside_->set_port(current);
 }
 
 }  // namespace softhca::driver

@@ -76,27 +76,22 @@ Result<LiveSettings, Reason> LiveSettings::from_environment() {
                       .faults = os::env_text("SOFTHCA_FAULTS").value_or("")};
 }
 
-Result<std::unique_ptr<LiveMachine>, Reason> LiveMachine::open(const DeviceDescription& which) {
+Result<std::unique_ptr<LiveMachine>, NotOpened> LiveMachine::open(const DeviceDescription& which) {
   auto settings = LiveSettings::from_environment();
-  if (!settings) return settings.error();
+  if (!settings) return NotOpened(settings.error());
   Result<faults::Plan, faults::PlanError> plan = faults::Plan{};
   if (!settings->faults.empty()) plan = faults::read_plan(settings->faults);
-  if (!plan) {
-    // Nothing is run without the faults that were asked for.
-    if (!settings->quiet)
-      std::fprintf(stderr, "softhca: %s is not opened: %s (SOFTHCA_FAULTS)\n", which.name.c_str(),
-                   plan.error().text.c_str());
-    return Reason{.id = ReasonId::PlanUnusable};
-  }
+  // Nothing is run without the faults that were asked for.
+  if (!plan) return NotOpened({.id = ReasonId::PlanUnusable}, " " + plan.error().text + ".");
   auto memory =
       os::SharedMemory::create((kTableName + which.name).c_str(), TableMemory::bytes_needed());
   if (!memory)
-    return Reason{.id = ReasonId::AddressesExhausted, .length = TableMemory::bytes_needed()};
+    return NotOpened({.id = ReasonId::AddressesExhausted, .length = TableMemory::bytes_needed()});
   auto copy = os::GuardedCopy::open();
-  if (!copy) return Reason{.id = ReasonId::AddressesExhausted};
+  if (!copy) return NotOpened({.id = ReasonId::AddressesExhausted});
   const std::uint64_t seed = os::random_seed();
   auto block = local::QpnBlock::allocate({which.interface_index, wire::kUdpPort}, seed);
-  if (!block) return Reason{.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks};
+  if (!block) return NotOpened({.id = ReasonId::LimitExceeded, .high = local::kQpnBlocks});
   std::unique_ptr<LiveMachine> machine(new LiveMachine(which, std::move(*settings),
                                                        std::move(*plan), std::move(*memory),
                                                        std::move(*copy), std::move(*block)));
@@ -304,15 +299,15 @@ void LiveMachine::tell_line(const trace::ToldLine& told) {
   std::fprintf(stderr, "softhca: %s: %s\n", description_.name.c_str(), line.c_str());
 }
 
+Reason LiveMachine::told(const local::PortFailure& error) {
+  tell_line(
+      {.how = trace::Telling::Cause, .reason = error.reason, .about = {}, .text = error.text});
+  return {.id = error.reason};
+}
+
 Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wire::Qpn qpn) {
   const auto opened = udp_->open(source);
-  if (!opened) {
-    tell_line({.how = trace::Telling::Cause,
-               .reason = opened.error().reason,
-               .about = {},
-               .text = opened.error().text});
-    return Reason{.id = opened.error().reason};
-  }
+  if (!opened) return told(opened.error());
   listening_ = true;
   return udp_->source_port_for(source, qpn);
 }
@@ -320,11 +315,7 @@ Result<std::uint16_t, Reason> LiveMachine::open_path(const wire::Gid& source, wi
 Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
   const auto joined = udp_->join(group);
   if (joined) return {};
-  tell_line({.how = trace::Telling::Cause,
-             .reason = joined.error().reason,
-             .about = {},
-             .text = joined.error().text});
-  return Reason{.id = joined.error().reason};
+  return told(joined.error());
 }
 
 // A name that one process holds at a time, gone with it.

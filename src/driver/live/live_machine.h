@@ -42,11 +42,19 @@ struct LiveSettings {
   static Result<LiveSettings, trace::Reason> from_environment();
 };
 
+// Why a machine was not opened.
+struct NotOpened {
+  NotOpened(const trace::Reason& why, std::string sentences = {})
+      : reason(why), particulars(std::move(sentences)) {}
+  trace::Reason reason;
+  std::string particulars;  // as reason_text() takes them
+};
+
 class LiveMachine {
  public:
   // FAILS WITH ProfileUnknown, PlanUnusable, NoInterface (gone), AddressesExhausted (no memory for
   // tables), LimitExceeded (QPNs)
-  static Result<std::unique_ptr<LiveMachine>, trace::Reason> open(const DeviceDescription& which);
+  static Result<std::unique_ptr<LiveMachine>, NotOpened> open(const DeviceDescription& which);
   ~LiveMachine();
 
   Engine& engine() { return *engine_; }
@@ -75,6 +83,7 @@ class LiveMachine {
   LiveMachine(const DeviceDescription& which, LiveSettings settings, faults::Plan plan,
               os::SharedMemory memory, os::GuardedCopy copy, local::QpnBlock block);
   void tell_line(const trace::ToldLine& line);
+  trace::Reason told(const local::PortFailure& error);
   void start_recording();
   bool claim_file(const FileIdentity& file);
   Result<void, trace::Reason> join_group(const wire::Gid& group);
