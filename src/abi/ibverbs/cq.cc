@@ -87,7 +87,6 @@ Cq::~Cq() {
 }
 
 Outcome<Cq*> Cq::create(Context& owner, const Request& request) {
-  if (request.entries < 1 || request.entries > owner.device().profile().cqes) return Errno{EINVAL};
   if (request.vector >= nic::kCompletionVectors) return Errno{EINVAL};
   if (request.channel != nullptr && request.channel->context != &owner.context())
     return Errno{EINVAL};
@@ -279,7 +278,6 @@ VERB("IBVERBS_1.1", ibv_cq*, ibv_create_cq,
 Outcome<void> Cq::resize(int entries) {
   if (entries < 1) return Errno{EINVAL};
   const auto wanted = static_cast<std::uint32_t>(entries);
-  if (wanted > owner().device().profile().cqes) return Errno{EINVAL};
   return owner().command([&](driver::Engine& engine, Time now) {
     const auto resized = engine.resize_cq(*queue_, wanted, now);
     if (resized) cqe = static_cast<int>(queue_->capacity());

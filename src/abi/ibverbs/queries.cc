@@ -39,8 +39,9 @@ std::uint32_t part_id() {
   return static_cast<std::uint32_t>(chosen.value_or(kPartId));
 }
 
-ibv_device_attr attributes_of(const driver::DeviceDescription& device,
-                              const driver::Profile& profile) {
+ibv_device_attr attributes_of(ibv_context* context) {
+  const driver::DeviceDescription& device = Device::of(context->device).description();
+  const driver::Profile& profile = Context::of(context).device().profile();
   ibv_device_attr attr{};
   static_assert(sizeof SOFTHCA_VERSION <= sizeof attr.fw_ver);
   std::memcpy(attr.fw_ver, SOFTHCA_VERSION, sizeof SOFTHCA_VERSION);
@@ -160,7 +161,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
       return Errno{EINVAL};
     ibv_device_attr_ex attr{};
     const driver::Profile& profile = Context::of(context).device().profile();
-    attr.orig_attr = attributes_of(Device::of(context->device).description(), profile);
+    attr.orig_attr = attributes_of(context);
     attr.completion_timestamp_mask = ~std::uint64_t{0};
     attr.hca_core_clock = kClockKhz;
     attr.cq_mod_caps = {.max_cq_count = 0xffff, .max_cq_period = 0xffff};
@@ -193,8 +194,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 
 VERB("IBVERBS_1.1", int, ibv_query_device, (ibv_context * context, ibv_device_attr* attributes)) {
   return answer_errno([&]() -> Outcome<void> {
-    *attributes = attributes_of(Device::of(context->device).description(),
-                                Context::of(context).device().profile());
+    *attributes = attributes_of(context);
     return {};
   });
 }
