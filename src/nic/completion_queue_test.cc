@@ -47,11 +47,19 @@ constexpr RingPlace kRing{{0x100}, 4};
 constexpr Moderation kThreeOrTen{3, microseconds(10)};
 constexpr Time at(std::int64_t us) { return Time{0} + microseconds(us); }
 
-TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
+// A moderated queue that is armed.
+struct ArmedQueue {
+  explicit ArmedQueue(const Moderation& rule = kThreeOrTen) {
+    cq.moderate(rule);
+    cq.arm(CompletionQueue::Armed::Any);
+  }
   QueueBench bench;
-  CompletionQueue cq(1, kRing);
-  cq.moderate(kThreeOrTen);
-  cq.arm(CompletionQueue::Armed::Any);
+  CompletionQueue cq{1, kRing};
+};
+
+TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
+  ArmedQueue armed;
+  auto& [bench, cq] = armed;
   EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
   EXPECT_EQ(cq.event_due(), at(11)) << "ten after the first";
   EXPECT_FALSE(bench.write(cq, at(2)).wants_event);
@@ -62,10 +70,8 @@ TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
 }
 
 TEST(NicCompletionQueue, ReleasesAHeldEventOnceAndCountsAnew) {
-  QueueBench bench;
-  CompletionQueue cq(1, kRing);
-  cq.moderate(kThreeOrTen);
-  cq.arm(CompletionQueue::Armed::Any);
+  ArmedQueue armed;
+  auto& [bench, cq] = armed;
   EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
   cq.release_event();
   EXPECT_EQ(cq.event_due(), Time::never());
@@ -76,39 +82,31 @@ TEST(NicCompletionQueue, ReleasesAHeldEventOnceAndCountsAnew) {
 }
 
 TEST(NicCompletionQueue, DoesNotHoldTheEventOfWorkThatFailed) {
-  QueueBench bench;
-  CompletionQueue cq(1, kRing);
-  cq.moderate(kThreeOrTen);
-  cq.arm(CompletionQueue::Armed::Any);
+  ArmedQueue armed;
+  auto& [bench, cq] = armed;
   EXPECT_TRUE(bench.write(cq, at(1), 5).wants_event);
 }
 
 TEST(NicCompletionQueue, HoldsNothingWhereCountOrPeriodSaysNo) {
   for (const Moderation rule : {Moderation{0, microseconds(10)}, Moderation{1, microseconds(10)},
                                 Moderation{3, microseconds(0)}}) {
-    QueueBench bench;
-    CompletionQueue cq(1, kRing);
-    cq.moderate(rule);
-    cq.arm(CompletionQueue::Armed::Any);
+    ArmedQueue armed(rule);
+    auto& [bench, cq] = armed;
     EXPECT_TRUE(bench.write(cq, at(1)).wants_event);
   }
 }
 
 TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
-  QueueBench bench;
-  CompletionQueue cq(1, kRing);
-  cq.moderate(kThreeOrTen);
-  cq.arm(CompletionQueue::Armed::Any);
+  ArmedQueue armed;
+  auto& [bench, cq] = armed;
   EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
   cq.moderate({});
   EXPECT_EQ(cq.event_due(), Time{0});
 }
 
 TEST(NicCompletionQueue, HoldsAnEventAsTheNewRuleSays) {
-  QueueBench bench;
-  CompletionQueue cq(1, kRing);
-  cq.moderate(kThreeOrTen);
-  cq.arm(CompletionQueue::Armed::Any);
+  ArmedQueue armed;
+  auto& [bench, cq] = armed;
   EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
   cq.moderate({3, microseconds(4)});
   EXPECT_EQ(cq.event_due(), at(5)) << "counted from the first that is held";

@@ -144,6 +144,18 @@ class Endpoint {
   bool is_reliable_;
 };
 
+// A WRITE to the start of the peer's buffer.
+inline ibv_send_wr write_to(const Endpoint& peer, ibv_sge& sge, unsigned flags) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = flags;
+  wr.wr.rdma.remote_addr = peer.address(0);
+  wr.wr.rdma.rkey = peer.mr->rkey;
+  return wr;
+}
+
 inline void connect(Endpoint& a, Endpoint& b) {
   ASSERT_EQ(a.to_init(), 0);
   ASSERT_EQ(b.to_init(), 0);

@@ -45,7 +45,17 @@ class ChannelTest : public ::testing::Test {
     options.with_channel = true;
     return options;
   }
+  // One that is not acknowledged, of a queue that nothing uses any more.
+  void take_an_event() {
+    ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
+    flush_one(end);
+    void* context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(end.channel, &cq, &context), 0);
+    ASSERT_EQ(ibv_destroy_qp(end.qp), 0);
+    end.qp = nullptr;
+  }
   Endpoint end;
+  ibv_cq* cq = nullptr;  // that the event was of
 };
 
 TEST_F(ChannelTest, IsReadableOnceAnArmedQueueHasACompletion) {
@@ -97,13 +107,7 @@ TEST_F(ChannelTest, DropsEventsOfAQueueThatGoes) {
 }
 
 TEST_F(ChannelTest, KeepsAQueueUntilItsEventsAreAcknowledged) {
-  ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
-  flush_one(end);
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  ASSERT_EQ(ibv_get_cq_event(end.channel, &cq, &context), 0);
-  ASSERT_EQ(ibv_destroy_qp(end.qp), 0);
-  end.qp = nullptr;
+  ASSERT_NO_FATAL_FAILURE(take_an_event());
   auto destroyed = std::async(std::launch::async, [&] { return ibv_destroy_cq(end.cq); });
   EXPECT_EQ(destroyed.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   ibv_ack_cq_events(cq, 1);
@@ -114,13 +118,7 @@ TEST_F(ChannelTest, KeepsAQueueUntilItsEventsAreAcknowledged) {
 
 // CASES C35: after a second it says so, which is what is tested: no event comes before.
 TEST_F(ChannelTest, SaysWhatADestroyWaitsForAndWhereThatWasObtained) {
-  ASSERT_EQ(ibv_req_notify_cq(end.cq, 0), 0);
-  flush_one(end);
-  ibv_cq* cq = nullptr;
-  void* context = nullptr;
-  ASSERT_EQ(ibv_get_cq_event(end.channel, &cq, &context), 0);
-  ASSERT_EQ(ibv_destroy_qp(end.qp), 0);
-  end.qp = nullptr;
+  ASSERT_NO_FATAL_FAILURE(take_an_event());
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   const int own_stderr = ::dup(STDERR_FILENO);

@@ -22,9 +22,19 @@ class Import : public ::testing::Test {
       EXPECT_EQ(ibv_close_device(imported), 0);
     }
   }
+  void share_device_memory() {
+    ibv_alloc_dm_attr wanted{};
+    wanted.length = 64;
+    dm = ibv_alloc_dm(b.context, &wanted);
+    ASSERT_NE(dm, nullptr);
+    same = ibv_import_dm(imported, dm->handle);
+    ASSERT_NE(same, nullptr);
+  }
   Endpoint a;
   Endpoint b;
   ibv_context* imported = nullptr;
+  ibv_dm* dm = nullptr;    // of b
+  ibv_dm* same = nullptr;  // imported
 };
 
 TEST_F(Import, GivesAContextThatWorks) {
@@ -59,12 +69,7 @@ TEST_F(Import, SharesDomainsAndRegions) {
   connect(a, b);
   std::memcpy(a.buffer.data(), "imported", 8);
   ibv_sge sge = a.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = b.address(0);
+  ibv_send_wr wr = write_to(b, sge, IBV_SEND_SIGNALED);
   wr.wr.rdma.rkey = mr->rkey;
   ibv_send_wr* bad = nullptr;
   ASSERT_EQ(ibv_post_send(a.qp, &wr, &bad), 0);
@@ -80,12 +85,7 @@ TEST_F(Import, SharesDomainsAndRegions) {
 }
 
 TEST_F(Import, SharesDeviceMemory) {
-  ibv_alloc_dm_attr wanted{};
-  wanted.length = 64;
-  ibv_dm* dm = ibv_alloc_dm(b.context, &wanted);
-  ASSERT_NE(dm, nullptr);
-  ibv_dm* same = ibv_import_dm(imported, dm->handle);
-  ASSERT_NE(same, nullptr);
+  ASSERT_NO_FATAL_FAILURE(share_device_memory());
   std::uint64_t number = 4711, seen = 0;
   ASSERT_EQ(ibv_memcpy_to_dm(dm, 8, &number, 8), 0);
   ASSERT_EQ(ibv_memcpy_from_dm(&seen, same, 8, 8), 0);
@@ -96,12 +96,7 @@ TEST_F(Import, SharesDeviceMemory) {
 }
 
 TEST_F(Import, RefusesWhatIsDoneToDeviceMemoryThatIsGone) {
-  ibv_alloc_dm_attr wanted{};
-  wanted.length = 64;
-  ibv_dm* dm = ibv_alloc_dm(b.context, &wanted);
-  ASSERT_NE(dm, nullptr);
-  ibv_dm* same = ibv_import_dm(imported, dm->handle);
-  ASSERT_NE(same, nullptr);
+  ASSERT_NO_FATAL_FAILURE(share_device_memory());
   ASSERT_EQ(ibv_free_dm(dm), 0);
   std::uint64_t number = 0;
   EXPECT_EQ(ibv_memcpy_to_dm(same, 0, &number, 8), EINVAL);

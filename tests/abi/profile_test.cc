@@ -15,23 +15,12 @@ class Profile : public ::testing::Test {
   void TearDown() override { ::unsetenv("SOFTHCA_PROFILE"); }
 };
 
-ibv_send_wr write_of(ibv_sge& sge, const Endpoint& to, unsigned flags) {
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = flags;
-  wr.wr.rdma.remote_addr = to.address(0);
-  wr.wr.rdma.rkey = to.mr->rkey;
-  return wr;
-}
-
 // Posts WRITEs until one is refused; how many were taken, and why it was refused.
 std::pair<int, int> post_until_full(Endpoint& from, const Endpoint& to, unsigned flags) {
   ibv_sge sge = from.sge(0, 8);
   ibv_send_wr* bad = nullptr;
   for (int taken = 0; taken < 1000; ++taken) {
-    ibv_send_wr wr = write_of(sge, to, flags);
+    ibv_send_wr wr = write_to(to, sge, flags);
     if (const int error = ibv_post_send(from.qp, &wr, &bad)) return {taken, error};
   }
   return {1000, 0};
@@ -67,7 +56,7 @@ TEST_F(Profile, APolledCompletionFreesItsSlotAndThoseBefore) {
   ibv_sge sge = pair.a.sge(0, 8);
   ibv_send_wr* bad = nullptr;
   const auto post = [&](unsigned flags) {
-    ibv_send_wr wr = write_of(sge, pair.b, flags);
+    ibv_send_wr wr = write_to(pair.b, sge, flags);
     return ibv_post_send(pair.a.qp, &wr, &bad);
   };
   for (int i = 0; i < 9; ++i) ASSERT_EQ(post(0), 0);

@@ -19,6 +19,13 @@ driver::SendRequest write_to(const Buffer& to, std::span<const driver::Sge> sges
           .rkey = to.key};
 }
 
+// From now on nothing comes through.
+void cut_cable(World& world) {
+  link::SimCosts cut;
+  cut.loss = 1000;
+  world.network().set_costs(cut);
+}
+
 // C13: a loss-free network sees no retransmission and no time-out.
 TEST(Recovery, NothingIsSentTwiceWhenNothingIsLost) {
   WorldSettings settings;
@@ -41,9 +48,7 @@ TEST(Recovery, ADeadPeerIsGivenUpWithinTheBound) {
     connection.timeout = 10;
     connection.retry_count = retries;
     Pair pair(connection);
-    link::SimCosts cut;
-    cut.loss = 1000;
-    pair.world.network().set_costs(cut);
+    cut_cable(pair.world);
     std::array sges{pair.a.sge(0, 64)};
     const Time start = pair.world.now();
     pair.post(pair.connection.a, write_to(pair.b, sges));
@@ -81,9 +86,7 @@ TEST(Recovery, TheFirstTimeoutOfAConnectionSaysWhatWasHeardOfThePeer) {
   connection.retry_count = 7;
   Pair pair(connection);
   Warnings warnings(pair.world.host(0));
-  link::SimCosts cut;
-  cut.loss = 1000;
-  pair.world.network().set_costs(cut);
+  cut_cable(pair.world);
   std::array sges{pair.a.sge(0, 64)};
   pair.post(pair.connection.a, write_to(pair.b, sges));
   pair.world.pass(milliseconds(20));
@@ -107,9 +110,7 @@ TEST(Recovery, ATimeoutAfterThePeerWasHeardSaysHowLongAgo) {
   pair.post(pair.connection.a, write_to(pair.b, sges));
   pair.world.pass(milliseconds(1));
   ASSERT_EQ(pair.completions(pair.connection.a).size(), 1u);
-  link::SimCosts cut;
-  cut.loss = 1000;
-  pair.world.network().set_costs(cut);
+  cut_cable(pair.world);
   pair.post(pair.connection.a, write_to(pair.b, sges));
   pair.settle();
   ASSERT_EQ(warnings.told.size(), 1u);
@@ -142,9 +143,7 @@ TEST(Recovery, ATimeoutThatEndsTheConnectionIsNoWarning) {
   connection.retry_count = 0;
   Pair pair(connection);
   Warnings warnings(pair.world.host(0));
-  link::SimCosts cut;
-  cut.loss = 1000;
-  pair.world.network().set_costs(cut);
+  cut_cable(pair.world);
   std::array sges{pair.a.sge(0, 64)};
   pair.post(pair.connection.a, write_to(pair.b, sges));
   pair.settle();
