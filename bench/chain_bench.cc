@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-#include "driver/live_device.h"
+#include "driver/live/live_device.h"
 #include "os/guarded_copy.h"
 #include "wire/icrc.h"
 
