@@ -17,6 +17,7 @@ namespace softhca::os {
 namespace {
 
 constexpr std::size_t kPiecesPerCall = 64;      // well below the kernel's IOV_MAX
+constexpr std::size_t kParts = 64;              // of a buffer, at most
 constexpr std::size_t kBytesPerPipe = 1 << 16;  // what an ordinary pipe holds
 
 std::uintptr_t page_of(std::uintptr_t address) { return address & ~(kPage4K - 1); }
@@ -49,18 +50,14 @@ class PieceCursor {
     }
   }
 
-  // The next pieces, as many as fit. Returns their bytes.
-  std::size_t fill(std::span<iovec> out, std::size_t& count) const {
-    std::size_t bytes = 0;
-    count = 0;
+  // The next pieces, as many as fit. Returns their number.
+  std::size_t fill(std::span<iovec> out) const {
+    std::size_t count = 0;
     std::size_t offset = offset_;
-    for (std::size_t i = next_; i < pieces_.size() && count < out.size(); ++i, offset = 0) {
-      const std::size_t length = pieces_[i].bytes - offset;
-      if (length == 0) continue;
-      out[count++] = {reinterpret_cast<void*>(pieces_[i].address + offset), length};
-      bytes += length;
-    }
-    return bytes;
+    for (std::size_t i = next_; i < pieces_.size() && count < out.size(); ++i, offset = 0)
+      if (const std::size_t length = pieces_[i].bytes - offset; length != 0)
+        out[count++] = {reinterpret_cast<void*>(pieces_[i].address + offset), length};
+    return count;
   }
 
  private:
@@ -80,19 +77,23 @@ CopyOutcome stopped_at(std::uint64_t done_bytes, const PieceCursor& cursor) {
   return {done_bytes, classify(cursor.address()), cursor.address()};
 }
 
-// One direction of a copy by one method: moves up to `bytes` at the cursor's place to or from
-// `buffer`. Returns how many it moved; 0 means that the first byte cannot be moved.
-using MoveSome = std::size_t (*)(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
-                                 int pipe_out, int pipe_in);
+// One direction of a copy by one method: moves some bytes at the cursor's place to or from the
+// buffer's. Returns how many it moved; 0 means that the first byte cannot be moved.
+using MoveSome = std::size_t (*)(const PieceCursor& memory, const PieceCursor& buffer, int pipe_out,
+                                 int pipe_in);
 
 template <auto kCall>
-std::size_t move_by_vm(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes, int, int) {
+std::size_t move_by_vm(const PieceCursor& memory, const PieceCursor& buffer, int, int) {
   std::array<iovec, kPiecesPerCall> remote;
-  std::size_t count = 0;
-  const iovec local{buffer, std::min(bytes, cursor.fill(remote, count))};
-  ssize_t moved = kCall(static_cast<pid_t>(own_pid()), &local, 1, remote.data(), count, 0);
+  std::array<iovec, kParts> local;
+  const std::size_t pieces = memory.fill(remote);
+  const std::size_t parts = buffer.fill(local);
+  const auto call = [&](pid_t who) {
+    return kCall(who, local.data(), parts, remote.data(), pieces, 0);
+  };
+  ssize_t moved = call(static_cast<pid_t>(own_pid()));
   // A program may end its main thread and go on; then only a thread that lives stands for it.
-  if (moved < 0 && errno == ESRCH) moved = kCall(::gettid(), &local, 1, remote.data(), count, 0);
+  if (moved < 0 && errno == ESRCH) moved = call(::gettid());
   return moved > 0 ? static_cast<std::size_t>(moved) : 0;
 }
 
@@ -116,44 +117,58 @@ bool drain(int pipe_out, std::size_t bytes) {
   return true;
 }
 
-std::size_t read_by_pipe(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
-                         int pipe_out, int pipe_in) {
-  const std::size_t wanted = std::min({bytes, cursor.left_in_piece(), kBytesPerPipe});
-  auto* memory = reinterpret_cast<const void*>(cursor.address());
-  const std::size_t in_pipe = transfer_or_retry(
-      cursor.address(), wanted, [&](std::size_t n) { return ::write(pipe_in, memory, n); });
+std::size_t bytes_at_once(const PieceCursor& memory, const PieceCursor& buffer) {
+  return std::min({buffer.left_in_piece(), memory.left_in_piece(), kBytesPerPipe});
+}
+
+std::size_t read_by_pipe(const PieceCursor& memory, const PieceCursor& buffer, int pipe_out,
+                         int pipe_in) {
+  auto* from = reinterpret_cast<const void*>(memory.address());
+  auto* to = reinterpret_cast<std::byte*>(buffer.address());
+  const std::size_t in_pipe =
+      transfer_or_retry(memory.address(), bytes_at_once(memory, buffer),
+                        [&](std::size_t n) { return ::write(pipe_in, from, n); });
   std::size_t out = 0;
   while (out < in_pipe) {
-    const ssize_t n = ::read(pipe_out, buffer + out, in_pipe - out);
+    const ssize_t n = ::read(pipe_out, to + out, in_pipe - out);
     ASSERT(n > 0);
     out += static_cast<std::size_t>(n);
   }
   return out;
 }
 
-std::size_t write_by_pipe(const PieceCursor& cursor, std::byte* buffer, std::size_t bytes,
-                          int pipe_out, int pipe_in) {
-  const std::size_t wanted = std::min({bytes, cursor.left_in_piece(), kBytesPerPipe});
-  const ssize_t filled = ::write(pipe_in, buffer, wanted);
+std::size_t write_by_pipe(const PieceCursor& memory, const PieceCursor& buffer, int pipe_out,
+                          int pipe_in) {
+  auto* from = reinterpret_cast<const void*>(buffer.address());
+  auto* to = reinterpret_cast<void*>(memory.address());
+  const ssize_t filled = ::write(pipe_in, from, bytes_at_once(memory, buffer));
   ASSERT(filled > 0);
   const auto in_pipe = static_cast<std::size_t>(filled);
-  auto* memory = reinterpret_cast<void*>(cursor.address());
   const std::size_t moved = transfer_or_retry(
-      cursor.address(), in_pipe, [&](std::size_t n) { return ::read(pipe_out, memory, n); });
+      memory.address(), in_pipe, [&](std::size_t n) { return ::read(pipe_out, to, n); });
   ASSERT(drain(pipe_out, in_pipe - moved));
   return moved;
 }
 
-CopyOutcome copy(std::span<const MemoryPiece> pieces, std::byte* buffer, std::size_t size,
+// The kernel only reads what is copied from; its interface has one type for both directions.
+template <class Part>
+CopyOutcome copy(std::span<const MemoryPiece> pieces, std::span<const Part> parts,
                  MoveSome move_some, int pipe_out, int pipe_in) {
-  PieceCursor cursor(pieces);
+  ASSERT(parts.size() <= kParts);
+  std::array<MemoryPiece, kParts> own;
+  std::ranges::transform(parts, own.begin(), [](Part part) {
+    return MemoryPiece{reinterpret_cast<std::uintptr_t>(part.data()), part.size()};
+  });
+  PieceCursor memory{pieces};
+  PieceCursor buffer{std::span(own).first(parts.size())};
   std::size_t done = 0;
-  while (done < size) {
-    ASSERT(!cursor.at_end());
-    const std::size_t moved = move_some(cursor, buffer + done, size - done, pipe_out, pipe_in);
-    if (moved == 0) return stopped_at(done, cursor);
+  while (!buffer.at_end()) {
+    ASSERT(!memory.at_end());
+    const std::size_t moved = move_some(memory, buffer, pipe_out, pipe_in);
+    if (moved == 0) return stopped_at(done, memory);
     done += moved;
-    cursor.advance(moved);
+    memory.advance(moved);
+    buffer.advance(moved);
   }
   return {.done_bytes = done, .fault = CopyFault::None, .fault_address = 0};
 }
@@ -192,16 +207,16 @@ void GuardedCopy::abandon() {
   pipe_in_.reset();
 }
 
-CopyOutcome GuardedCopy::from_memory(std::span<const MemoryPiece> from, Bytes to) const {
-  return copy(from, to.data(), to.size(),
+CopyOutcome GuardedCopy::from_memory(std::span<const MemoryPiece> from,
+                                     std::span<const Bytes> to) const {
+  return copy(from, to,
               method_ == CopyMethod::ProcessVm ? move_by_vm<::process_vm_readv> : read_by_pipe,
               pipe_out_.get(), pipe_in_.get());
 }
 
-CopyOutcome GuardedCopy::to_memory(std::span<const MemoryPiece> to, ConstBytes from) const {
-  // The kernel only reads the buffer; its interface has one type for both directions.
-  auto* buffer = const_cast<std::byte*>(from.data());
-  return copy(to, buffer, from.size(),
+CopyOutcome GuardedCopy::to_memory(std::span<const MemoryPiece> to,
+                                   std::span<const ConstBytes> from) const {
+  return copy(to, from,
               method_ == CopyMethod::ProcessVm ? move_by_vm<::process_vm_writev> : write_by_pipe,
               pipe_out_.get(), pipe_in_.get());
 }

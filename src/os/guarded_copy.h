@@ -50,9 +50,16 @@ class GuardedCopy {
 
   CopyMethod method() const { return method_; }
 
-  // REQUIRES: the buffer is as long as the pieces together, and is ours (mapped, no overlap).
-  CopyOutcome from_memory(std::span<const MemoryPiece> from, Bytes to) const;
-  CopyOutcome to_memory(std::span<const MemoryPiece> to, ConstBytes from) const;
+  // A buffer may lie in parts, one behind the other. REQUIRES: it is as long as the pieces
+  // together, and is ours (mapped, no overlap).
+  CopyOutcome from_memory(std::span<const MemoryPiece> from, std::span<const Bytes> to) const;
+  CopyOutcome to_memory(std::span<const MemoryPiece> to, std::span<const ConstBytes> from) const;
+  CopyOutcome from_memory(std::span<const MemoryPiece> from, Bytes to) const {
+    return from_memory(from, {&to, 1});
+  }
+  CopyOutcome to_memory(std::span<const MemoryPiece> to, ConstBytes from) const {
+    return to_memory(to, {&from, 1});
+  }
 
   // In the child of a fork: closes the pipe, which is the parent's too. No copy afterwards.
   void abandon();

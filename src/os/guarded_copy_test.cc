@@ -128,6 +128,42 @@ TEST_P(GuardedCopyTest, CountsTheBytesOfThePiecesBeforeTheBadOne) {
   EXPECT_EQ(read.fault_address, pages.address(2));
 }
 
+TEST_P(GuardedCopyTest, MovesToAndFromABufferInParts) {
+  TestPages pages(20);
+  pages.fill(5);
+  const MemoryPiece pieces[] = {{pages.address() + 10, 7000}, {pages.address(9), 20'000}};
+  std::vector<std::byte> whole(27'000);
+  ASSERT_EQ(copy_->from_memory(pieces, Bytes(whole)).done_bytes, whole.size());
+  std::vector<std::vector<std::byte>> parts;
+  std::vector<Bytes> rooms;
+  std::vector<ConstBytes> contents;
+  for (const std::size_t bytes : {1, 0, 4096, 12'903, 10'000}) parts.emplace_back(bytes);
+  for (std::vector<std::byte>& part : parts) rooms.emplace_back(part), contents.emplace_back(part);
+  const CopyOutcome read = copy_->from_memory(pieces, rooms);
+  EXPECT_EQ(read.fault, CopyFault::None);
+  EXPECT_EQ(read.done_bytes, whole.size());
+  std::vector<std::byte> joined;
+  for (const auto& part : parts) joined.insert(joined.end(), part.begin(), part.end());
+  EXPECT_EQ(joined, whole);
+
+  pages.fill(6);
+  EXPECT_EQ(copy_->to_memory(pieces, contents).done_bytes, whole.size());
+  ASSERT_EQ(copy_->from_memory(pieces, Bytes(joined)).done_bytes, whole.size());
+  EXPECT_EQ(joined, whole);
+}
+
+TEST_P(GuardedCopyTest, CountsTheBytesOfABufferInPartsUpToTheBadOne) {
+  TestPages pages(3);
+  pages.unmap(2);
+  const MemoryPiece piece{pages.address(1), 2 * kPage4K};
+  std::vector<std::byte> first(100), second(8092);
+  const Bytes rooms[] = {first, second};
+  const CopyOutcome read = copy_->from_memory({&piece, 1}, rooms);
+  EXPECT_EQ(read.fault, CopyFault::Gone);
+  EXPECT_EQ(read.done_bytes, kPage4K);
+  EXPECT_EQ(read.fault_address, pages.address(2));
+}
+
 TEST_P(GuardedCopyTest, WorksAgainAfterAFault) {
   TestPages pages(1);
   std::vector<std::byte> buffer(100, std::byte{7});
