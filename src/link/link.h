@@ -16,6 +16,9 @@ namespace softhca::link {
 struct Frame {
   wire::Datagram datagram;
   ConstBytes bytes;  // UDP payload: BTH ... ICRC. Not owned.
+  // Of a frame that arrived in a burst that came whole: its place there, and likely its
+  // identification.
+  std::uint16_t place_in_burst = 0;
 };
 
 class Link {

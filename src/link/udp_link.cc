@@ -14,9 +14,9 @@ namespace softhca::link {
 
 namespace {
 
-constexpr std::size_t kSlots = 64;
+constexpr std::size_t kSlots = 96;
 constexpr std::size_t kSlotBytes = 65536;  // a burst that arrives whole
-constexpr std::size_t kUdpBatch = 32;
+constexpr std::size_t kUdpBatch = 64;
 constexpr std::size_t kMailBatch = 32;
 // Of receive(): how often idle sockets are looked at, and for how long the mailbox counts as busy.
 constexpr std::uint32_t kIdleEvery = 64;
@@ -97,6 +97,7 @@ struct UdpLink::Room {
   std::array<std::size_t, kUdpBatch> frames_in;  // of outgoing
   std::array<ConstBytes, 2 * kUdpBatch> pieces;
   std::array<std::array<std::byte, wire::kIcrcBytes>, kUdpBatch> icrcs;
+  wire::IcrcChanges changes;
 };
 
 UdpLink::UdpLink(local::QpnBlock& block, trace::Tracer& tracer, bool steering)
@@ -295,7 +296,7 @@ std::size_t UdpLink::prepare(std::span<const Frame> frames) {
       const ConstBytes packet = bytes.first(bytes.size() - wire::kIcrcBytes);
       const auto icrc = load_le<std::uint32_t>(bytes.last(wire::kIcrcBytes));
       const Bytes changed(room_->icrcs[at + i]);
-      store_le(changed, 0, icrc ^ wire::icrc_change(static_cast<std::uint16_t>(i), packet.size()));
+      store_le(changed, 0, icrc ^ room_->changes.of(static_cast<std::uint16_t>(i), packet.size()));
       room_->pieces[piece - 1] = packet;
       room_->pieces[piece++] = changed;
     }
@@ -383,12 +384,13 @@ void UdpLink::take_apart(Address& address, const os::Arrival& arrival) {
   const std::size_t step =
       arrival.segment_bytes != 0 ? arrival.segment_bytes : arrival.bytes.size();
   ConstBytes rest = arrival.bytes;
-  do {
-    Frame frame = frame_of(address, arrival);
+  Frame frame = frame_of(address, arrival);
+  for (;; ++frame.place_in_burst) {
     frame.bytes = rest.first(std::min(step, rest.size()));
     rest = rest.subspan(frame.bytes.size());
     if (!belongs_elsewhere(address, frame)) room_->ready.push_back(frame);
-  } while (!rest.empty());
+    if (rest.empty()) return;
+  }
 }
 
 Frame UdpLink::frame_of(Address& address, const os::Arrival& arrival) {

@@ -81,28 +81,60 @@ std::optional<std::uint16_t> solve_identification(std::uint32_t difference,
   return byte_swapped(static_cast<std::uint16_t>(start));  // the register's low byte went first
 }
 
-}  // namespace
-
-std::uint32_t icrc(const Datagram& datagram, ConstBytes packet) {
-  ASSERT(packet.size() >= kBthBytes);
+// Of what stands in front of the BTH.
+std::uint32_t crc_of_front(const Datagram& datagram, std::size_t packet_bytes) {
   ASSERT(!datagram.is_ipv4() || datagram.identification);
   Datagram masked = datagram;
   masked.traffic_class = kOnes8;
   masked.hop_limit = kOnes8;
   masked.flow_label = ~std::uint32_t{0};
 
-  std::array<std::byte, kLrhBytes + kMaxIpUdpBytes + kBthBytes> front;
+  std::array<std::byte, kLrhBytes + kMaxIpUdpBytes> front;
   const Bytes all(front);
   std::ranges::fill(all.first(kLrhBytes), std::byte{kOnes8});
   const Bytes ip = all.subspan(kLrhBytes);
-  const std::size_t ip_udp = emit_ip_udp(masked, packet.size() + kIcrcBytes, ip);
+  const std::size_t ip_udp = emit_ip_udp(masked, packet_bytes + kIcrcBytes, ip);
   if (datagram.is_ipv4()) store_be(ip, kIpv4ChecksumAt, kOnes16);
   store_be(ip, ip_udp - sizeof kOnes16, kOnes16);  // the UDP checksum
-  const Bytes bth = ip.subspan(ip_udp, kBthBytes);
-  std::ranges::copy(packet.first(kBthBytes), bth.begin());
-  store_be(bth, kBthFecnAt, kOnes8);  // FECN, BECN and reserved bits
+  return crc32(0, all.first(kLrhBytes + ip_udp));
+}
 
-  return crc32(crc32(0, all.first(kLrhBytes + ip_udp + kBthBytes)), packet.subspan(kBthBytes));
+std::uint32_t icrc_behind(std::uint32_t crc_of_front, ConstBytes packet) {
+  ASSERT(packet.size() >= kBthBytes);
+  std::array<std::byte, kBthBytes> bth;
+  std::ranges::copy(packet.first(kBthBytes), bth.begin());
+  store_be(Bytes(bth), kBthFecnAt, kOnes8);  // FECN, BECN and reserved bits
+  return crc32(crc32(crc_of_front, bth), packet.subspan(kBthBytes));
+}
+
+struct Sealed {
+  ConstBytes packet;
+  std::uint32_t icrc;
+};
+std::optional<Sealed> sealed_of(ConstBytes udp_payload) {
+  if (udp_payload.size() < kBthBytes + kIcrcBytes) return std::nullopt;
+  return Sealed{udp_payload.first(udp_payload.size() - kIcrcBytes),
+                load_le<std::uint32_t>(udp_payload.last(kIcrcBytes))};
+}
+
+bool is_hidden(const Datagram& datagram) { return datagram.is_ipv4() && !datagram.identification; }
+
+Datagram guess_of(const Datagram& datagram) {
+  Datagram guess = datagram;
+  if (is_hidden(datagram)) guess.identification = std::uint16_t{0};
+  return guess;
+}
+
+IcrcVerdict verdict_of(std::uint32_t difference, bool hidden, std::size_t packet_bytes) {
+  if (difference == 0) return IcrcVerdict::Right;
+  return hidden && solve_identification(difference, packet_bytes) ? IcrcVerdict::Solved
+                                                                  : IcrcVerdict::Wrong;
+}
+
+}  // namespace
+
+std::uint32_t icrc(const Datagram& datagram, ConstBytes packet) {
+  return icrc_behind(crc_of_front(datagram, packet.size()), packet);
 }
 
 std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes) {
@@ -110,26 +142,58 @@ std::uint32_t icrc_change(std::uint16_t identification, std::size_t packet_bytes
 }
 
 std::optional<std::uint16_t> find_identification(const Datagram& datagram, ConstBytes udp_payload) {
-  if (udp_payload.size() < kBthBytes + kIcrcBytes) return std::nullopt;
-  const ConstBytes packet = udp_payload.first(udp_payload.size() - kIcrcBytes);
+  const auto sealed = sealed_of(udp_payload);
+  if (!sealed) return std::nullopt;
   Datagram guess = datagram;
   guess.identification = std::uint16_t{0};
-  const auto found = load_le<std::uint32_t>(udp_payload.last(kIcrcBytes));
-  return solve_identification(icrc(guess, packet) ^ found, packet.size());
+  return solve_identification(icrc(guess, sealed->packet) ^ sealed->icrc, sealed->packet.size());
 }
 
 IcrcVerdict check_icrc(const Datagram& datagram, ConstBytes udp_payload) {
-  if (udp_payload.size() < kBthBytes + kIcrcBytes) return IcrcVerdict::Wrong;
-  const ConstBytes packet = udp_payload.first(udp_payload.size() - kIcrcBytes);
-  const auto found = load_le<std::uint32_t>(udp_payload.last(kIcrcBytes));
-  const bool hidden = datagram.is_ipv4() && !datagram.identification;
+  const auto sealed = sealed_of(udp_payload);
+  if (!sealed) return IcrcVerdict::Wrong;
+  return verdict_of(icrc(guess_of(datagram), sealed->packet) ^ sealed->icrc, is_hidden(datagram),
+                    sealed->packet.size());
+}
 
-  Datagram guess = datagram;
-  if (hidden) guess.identification = std::uint16_t{0};
-  const std::uint32_t difference = icrc(guess, packet) ^ found;
-  if (difference == 0) return IcrcVerdict::Right;
-  if (!hidden) return IcrcVerdict::Wrong;
-  return solve_identification(difference, packet.size()) ? IcrcVerdict::Solved : IcrcVerdict::Wrong;
+std::uint32_t IcrcChanges::of(std::uint16_t identification, std::size_t packet_bytes) {
+  Row& row = rows_[packet_bytes / 4 % rows_.size()];
+  if (row.packet_bytes != packet_bytes) {
+    row.packet_bytes = packet_bytes;
+    for (unsigned bit = 0; bit < row.of_bit.size(); ++bit)
+      row.of_bit[bit] = icrc_change(static_cast<std::uint16_t>(1u << bit), packet_bytes);
+  }
+  std::uint32_t change = 0;
+  for (std::uint32_t rest = identification; rest != 0; rest &= rest - 1)
+    change ^= row.of_bit[static_cast<std::size_t>(std::countr_zero(rest))];
+  return change;
+}
+
+std::uint32_t IcrcMemory::icrc(const Datagram& datagram, ConstBytes packet) {
+  const std::uint16_t identification = datagram.identification.value_or(0);
+  Row& row = rows_[(packet.size() / 4 ^ datagram.source_port) % rows_.size()];
+  if (row.packet_bytes != packet.size() || row.source_port != datagram.source_port ||
+      row.destination_port != datagram.destination_port || row.identification != identification ||
+      row.source != datagram.source || row.destination != datagram.destination)
+    row = {.packet_bytes = packet.size(),
+           .source = datagram.source,
+           .destination = datagram.destination,
+           .source_port = datagram.source_port,
+           .destination_port = datagram.destination_port,
+           .identification = identification,
+           .crc = crc_of_front(datagram, packet.size())};
+  return icrc_behind(row.crc, packet);
+}
+
+IcrcVerdict IcrcMemory::check(const Datagram& datagram, ConstBytes udp_payload,
+                              std::uint16_t likely) {
+  const auto sealed = sealed_of(udp_payload);
+  if (!sealed) return IcrcVerdict::Wrong;
+  const std::uint32_t difference = icrc(guess_of(datagram), sealed->packet) ^ sealed->icrc;
+  const bool hidden = is_hidden(datagram);
+  if (hidden && likely != 0 && difference == changes_.of(likely, sealed->packet.size()))
+    return IcrcVerdict::Solved;
+  return verdict_of(difference, hidden, sealed->packet.size());
 }
 
 }  // namespace softhca::wire

@@ -6,6 +6,7 @@
 //
 // Spec  IBTA annex A17.3.3; worked example in icrc_test.cc, from a packet of Linux rxe
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -35,5 +36,40 @@ enum class IcrcVerdict : std::uint8_t {
 // `udp_payload` includes the four ICRC bytes. With a hidden identification, 0 is tried first, then
 // the one that would make the CRC right is solved for (CRCs are linear).
 IcrcVerdict check_icrc(const Datagram& datagram, ConstBytes udp_payload);
+
+// icrc_change() for one who asks again and again for packets of a few sizes.
+class IcrcChanges {
+ public:
+  std::uint32_t of(std::uint16_t identification, std::size_t packet_bytes);
+
+ private:
+  struct Row {
+    std::size_t packet_bytes{};              // 0: not made yet
+    std::array<std::uint32_t, 16> of_bit{};  // of the identification
+  };
+  std::array<Row, 8> rows_;
+};
+
+// The same answers as icrc() and check_icrc(), for one who asks for packets of a few paths and
+// sizes: what the headers in front of the BTH come to is kept.
+class IcrcMemory {
+ public:
+  std::uint32_t icrc(const Datagram& datagram, ConstBytes packet);
+  // `likely`: the identification to try second, where it is hidden.
+  IcrcVerdict check(const Datagram& datagram, ConstBytes udp_payload, std::uint16_t likely);
+
+ private:
+  struct Row {
+    std::size_t packet_bytes{};  // 0: not made yet
+    Gid source;
+    Gid destination;
+    std::uint16_t source_port{};
+    std::uint16_t destination_port{};
+    std::uint16_t identification{};
+    std::uint32_t crc{};
+  };
+  std::array<Row, 16> rows_;
+  IcrcChanges changes_;
+};
 
 }  // namespace softhca::wire

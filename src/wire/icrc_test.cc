@@ -184,6 +184,37 @@ TEST(Icrc, IsWrongForWhatIsShorterThanAPacket) {
   }
 }
 
+// Many paths and sizes, so that what is kept is made anew often.
+TEST(IcrcMemory, SaysWhatIcrcSays) {
+  Prng prng(14);
+  IcrcMemory memory;
+  IcrcChanges changes;
+  for (int i = 0; i < 3000; ++i) {
+    Datagram datagram = prng.chance(1, 2) ? masked_ipv6() : masked_ipv4(std::uint16_t{0});
+    datagram.source.bytes[15] = static_cast<std::uint8_t>(prng.below(3));
+    datagram.destination.bytes[15] = static_cast<std::uint8_t>(prng.below(3));
+    datagram.source_port = static_cast<std::uint16_t>(prng.below(3));
+    datagram.destination_port = static_cast<std::uint16_t>(4790 + prng.below(2));
+    if (datagram.is_ipv4()) datagram.identification = static_cast<std::uint16_t>(prng.below(3));
+    Buffer arrived = sealed(datagram, random_bytes(prng, kBthBytes + 4 * prng.below(20)));
+    const ConstBytes packet = ConstBytes(arrived).first(arrived.size() - kIcrcBytes);
+    ASSERT_EQ(memory.icrc(datagram, packet), icrc(datagram, packet));
+    const auto id = static_cast<std::uint16_t>(prng.next());
+    ASSERT_EQ(changes.of(id, packet.size()), icrc_change(id, packet.size()));
+
+    if (prng.chance(1, 2)) datagram.identification = std::nullopt;
+    if (prng.chance(1, 2)) arrived[prng.below(arrived.size())] ^= std::byte{8};
+    const auto likely = static_cast<std::uint16_t>(prng.below(4));
+    ASSERT_EQ(memory.check(datagram, arrived, likely), check_icrc(datagram, arrived));
+  }
+}
+
+TEST(IcrcMemory, AcceptsNothingShorterThanAPacket) {
+  IcrcMemory memory;
+  for (std::size_t size = 0; size < kBthBytes + kIcrcBytes; ++size)
+    EXPECT_EQ(memory.check(masked_ipv6(), Buffer(size), 0), IcrcVerdict::Wrong);
+}
+
 TEST(Icrc, ChangesWithTheIdentificationAsItIsSaidTo) {
   Prng prng(11);
   for (int i = 0; i < 200; ++i) {
