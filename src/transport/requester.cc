@@ -17,6 +17,7 @@ Requester::Requester(const Settings& settings, MemoryPort& memory, trace::QpCoun
       service_(settings.service),
       memory_(memory),
       counters_(counters),
+      window_(settings.mtu),
       retries_left_(settings.retry_count),
       rnr_retries_left_(settings.rnr_retry) {
   ASSERT(mtu_ >= 256 && mtu_ <= wire::kMaxMtu);
@@ -80,7 +81,7 @@ void Requester::set_patience(const Patience& patience) {
 }
 
 bool Requester::may_send(Time now) const {
-  return !failed_ && next_ < end_ && next_ - oldest_ < kWindowPackets && now >= rnr_until_;
+  return !failed_ && next_ < end_ && next_ - oldest_ < window_.packets() && now >= rnr_until_;
 }
 
 // Work that waits for acknowledgements only: they would let it go.
@@ -116,7 +117,7 @@ std::optional<Emission> Requester::poll_packet(Time now) {
   check_invariants();
   if (locals_ != 0 && !holding_ && !execute_locals()) return std::nullopt;
   if (!may_send(now)) {
-    note_window(!failed_ && next_ < end_ && next_ - oldest_ >= kWindowPackets, now);
+    note_window(!failed_ && next_ < end_ && next_ - oldest_ >= window_.packets(), now);
     return std::nullopt;
   }
   const Operation* op = operation_at(next_);
@@ -164,8 +165,8 @@ Emission Requester::emit_request(const Operation& op, std::uint64_t at) const {
   if (service_ == wire::Service::Xrc) h.xrc_srqn = op.work.xrc_srqn;
   // An ACK is due at the end of a message, when the window is about to close, and now and then.
   h.bth.ack_request = at + 1 == op.behind() || at + 1 == end_ ||
-                      at + 1 - oldest_ == kWindowPackets || (at + 1) % kAckEveryPackets == 0;
-  const std::uint64_t window_left = (kWindowPackets - 1 - (at - oldest_)) * mtu_;
+                      at + 1 - oldest_ == window_.packets() || (at + 1) % kAckEveryPackets == 0;
+  const std::uint64_t window_left = (window_.packets() - 1 - (at - oldest_)) * mtu_;
   out.payload.left = std::min(out.payload.left, window_left);
   return out;
 }

@@ -34,12 +34,12 @@
 #include "transport/attributes.h"
 #include "transport/emission.h"
 #include "transport/memory_port.h"
+#include "transport/send_window.h"
 #include "transport/send_work.h"
 
 namespace softhca::transport {
 
-inline constexpr std::uint32_t kWindowPackets = 64;     // unacknowledged at most
-inline constexpr std::uint32_t kAckEveryPackets = 16;   // an ACK is asked for at least so often
+inline constexpr std::uint32_t kAckEveryPackets = 32;   // an ACK is asked for at least so often
 inline constexpr std::uint32_t kReadPiecePackets = 32;  // longest READ on the wire
 
 class Requester {
@@ -138,6 +138,7 @@ class Requester {
 
   // requester_retry.cc
   void go_back(std::uint64_t number, Time now);
+  void go_back_for_loss(std::uint64_t number, Time now);
   bool spend_retry();
   void restart_timer(Time now);
 
@@ -153,6 +154,7 @@ class Requester {
   MemoryPort& memory_;
   trace::QpCounters& counters_;
 
+  SendWindow window_;
   std::deque<Operation> work_;  // outstanding, oldest first
   std::deque<SendCompletion> done_;
   std::uint64_t oldest_ = 0;

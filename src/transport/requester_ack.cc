@@ -48,6 +48,7 @@ bool Requester::acknowledge_before(std::uint64_t number, Time now) {
   }
   if (next_ < oldest_) next_ = oldest_;  // it was going to send again what has arrived after all
   if (oldest_ != before) {
+    if (highest_sent_ - before >= window_.packets() / 2) window_.on_progress(oldest_ - before);
     retries_left_ = retry_count_;
     rnr_retries_left_ = rnr_retry_;
     went_back_ = false;
@@ -68,7 +69,7 @@ void Requester::on_acknowledge(const wire::Headers& headers, Time now) {
   } else {
     counters_.add(QpCounter::AcksReceived);
     if (!acknowledge_before(*number + 1, now) && !went_back_) {
-      if (spend_retry()) go_back(oldest_, now);
+      if (spend_retry()) go_back_for_loss(oldest_, now);
       went_back_ = true;
     }
   }
@@ -81,7 +82,7 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
   // A NAK acknowledges everything before it (C9-109), unless a response with bytes is missing
   // there.
   if (!acknowledge_before(number, now)) {
-    if (!went_back_ && spend_retry()) go_back(oldest_, now);
+    if (!went_back_ && spend_retry()) go_back_for_loss(oldest_, now);
     went_back_ = true;
     return;
   }
@@ -107,7 +108,7 @@ void Requester::on_nak(const wire::Headers& headers, std::uint64_t number, Time 
       // A responder says so once for each gap (C9-112): a second NAK without progress in between is
       // a duplicate or late, and answering it would spend retries on nothing. If what was sent
       // again is lost too, the timer finds out.
-      if (!went_back_ && spend_retry()) go_back(number, now);
+      if (!went_back_ && spend_retry()) go_back_for_loss(number, now);
       went_back_ = true;
       return;
     case wire::NakCode::InvalidRequest:
@@ -136,7 +137,7 @@ Requester::Operation* Requester::front_awaiting(const wire::Headers& headers, Ti
   const bool reached = acknowledge_before(*number, now);
   if (failed_ || work_.empty()) return nullptr;
   if (!reached || *number != oldest_) {  // the packet before it is missing
-    if (!went_back_ && spend_retry()) go_back(oldest_, now);
+    if (!went_back_ && spend_retry()) go_back_for_loss(oldest_, now);
     went_back_ = true;
     return nullptr;
   }

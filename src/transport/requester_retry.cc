@@ -12,6 +12,11 @@ void Requester::go_back(std::uint64_t number, Time now) {
   restart_timer(now);
 }
 
+void Requester::go_back_for_loss(std::uint64_t number, Time now) {
+  if (number < next_) window_.on_loss();
+  go_back(number, now);
+}
+
 // C9-139: retry_cnt times, then the work request fails. True if one was left.
 bool Requester::spend_retry() {
   if (retries_left_ == 0) {
@@ -44,7 +49,7 @@ void Requester::on_time(Time now) {
   if (now < ack_deadline_) return;
   counters_.add(trace::QpCounter::Timeouts);
   went_back_ = false;
-  if (spend_retry()) go_back(oldest_, now);
+  if (spend_retry()) go_back_for_loss(oldest_, now);
   check_invariants();
 }
 

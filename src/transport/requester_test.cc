@@ -358,14 +358,14 @@ TEST(Requester, CountsAWaitForTheReceiverOnceAndAllOfItsTime) {
 
 TEST(Requester, CountsTheTimeInWhichAFullWindowHoldsWorkBack) {
   RequesterTalk c;
-  c.post(WorkOpcode::Write, std::uint64_t{kWindowPackets + 1} * kRequesterMtu);
-  EXPECT_EQ(c.leaving().size(), kWindowPackets);
+  c.post(WorkOpcode::Write, std::uint64_t{SendWindow::kLeast + 1} * kRequesterMtu);
+  EXPECT_EQ(c.leaving().size(), SendWindow::kLeast);
   c.now = c.now + microseconds(3);
   c.leaving();  // whoever looks meanwhile sees what has passed
   EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 3'000'000u);
   c.now = c.now + microseconds(4);
   c.acknowledge(0);
-  EXPECT_EQ(c.leaving(), Psns{kWindowPackets});
+  EXPECT_EQ(c.leaving(), Psns{SendWindow::kLeast});
   EXPECT_EQ(c.counters.get(QpCounter::WindowFullPs), 7'000'000u);
   c.now = c.now + microseconds(5);
   EXPECT_TRUE(c.leaving().empty());

@@ -81,6 +81,7 @@ class Responder {
   void abandon();
   bool failed() const { return failed_; }
   bool has_replies() const { return !replies_.empty(); }
+  bool has_news() const { return failure_.has_value() || !done_.empty(); }
 
   // Attributes that may change while connected.
   void set_max_reads(std::uint8_t count) { settings_.max_reads = count; }  // CASES C25
