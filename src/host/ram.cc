@@ -17,8 +17,6 @@ namespace {
 template <class Buffer>
 constexpr bool kReading = std::is_same_v<Buffer, Bytes>;  // out of the frames, into the buffer
 
-constexpr std::size_t kPiecesPerCall = 64;
-
 Moved stopped(trace::ReasonId id, std::uint64_t at, std::uint64_t asked, std::uint64_t done) {
   return {.reason = {.id = id, .object = 0, .address = at, .length = asked, .low = 0, .high = 0},
           .done_bytes = done};
@@ -29,13 +27,13 @@ trace::ReasonId reason_of(os::CopyFault fault) {
                                       : trace::ReasonId::FrameProtected;
 }
 
-template <class Buffer>
+template <class Part>
 os::CopyOutcome copy_guarded(const os::GuardedCopy& copy, std::span<const os::MemoryPiece> pieces,
-                             Buffer buffer) {
-  if constexpr (kReading<Buffer>)
-    return copy.from_memory(pieces, buffer);
+                             std::span<const Part> parts) {
+  if constexpr (kReading<Part>)
+    return copy.from_memory(pieces, parts);
   else
-    return copy.to_memory(pieces, buffer);
+    return copy.to_memory(pieces, parts);
 }
 
 }  // namespace
@@ -192,26 +190,47 @@ Moved Ram::move_owned(std::span<const pcie::Span> spans, Buffer buffer) {
 
 template <class Buffer>
 Moved Ram::move_guarded(std::span<const pcie::Span> spans, Buffer buffer) {
-  const std::uint64_t asked = buffer.size();
   std::uint64_t done = 0;
   while (!spans.empty()) {
-    std::array<os::MemoryPiece, kPiecesPerCall> pieces;
-    const std::size_t count = std::min(spans.size(), pieces.size());
+    const auto some = spans.first(std::min(spans.size(), kSpansAtOnce));
     std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      pieces[i] = {spans[i].start.value, spans[i].bytes};
-      bytes += spans[i].bytes;
+    for (const pcie::Span& span : some) bytes += span.bytes;
+    ASSERT(bytes <= buffer.size() - done);
+    const Buffer part = buffer.subspan(done, bytes);
+    Moved moved = move_at_once(some, std::span<const Buffer>(&part, 1));
+    done += moved.done_bytes;
+    if (!moved) {
+      moved.reason.length = buffer.size();
+      moved.done_bytes = done;
+      return moved;
     }
-    ASSERT(bytes <= asked - done);
-    const os::CopyOutcome copied =
-        copy_guarded(*copy_, std::span(pieces).first(count), buffer.subspan(done, bytes));
-    done += copied.done_bytes;
-    if (copied.fault != os::CopyFault::None)
-      return stopped(reason_of(copied.fault), copied.fault_address, asked, done);
-    spans = spans.subspan(count);
+    spans = spans.subspan(some.size());
   }
-  ASSERT(done == asked);
+  ASSERT(done == buffer.size());
   return {.reason = {}, .done_bytes = done};
+}
+
+template <class Part>
+Moved Ram::move_at_once(std::span<const pcie::Span> spans, std::span<const Part> parts) {
+  ASSERT(spans.size() <= kSpansAtOnce);
+  std::array<os::MemoryPiece, kSpansAtOnce> pieces;
+  std::uint64_t asked = 0;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    pieces[i] = {spans[i].start.value, spans[i].bytes};
+    asked += spans[i].bytes;
+  }
+  const os::CopyOutcome copied = copy_guarded(*copy_, std::span(pieces).first(spans.size()), parts);
+  if (copied.fault != os::CopyFault::None)
+    return stopped(reason_of(copied.fault), copied.fault_address, asked, copied.done_bytes);
+  ASSERT(copied.done_bytes == asked);
+  return {.reason = {}, .done_bytes = asked};
+}
+
+Moved Ram::read(std::span<const pcie::Span> from, std::span<const Bytes> to) {
+  return move_at_once(from, to);
+}
+Moved Ram::write(std::span<const pcie::Span> to, std::span<const ConstBytes> from) {
+  return move_at_once(to, from);
 }
 
 template <class Buffer>
@@ -237,8 +256,9 @@ Moved Ram::move_by_frame(std::span<const pcie::Span> spans, Buffer buffer) {
         std::byte first_byte;
         const os::MemoryPiece probe{at.value, 1};
         const os::MemoryPiece whole{at.value, hold.bytes};
-        const os::CopyOutcome copied = replaced ? copy_->from_memory({&probe, 1}, {&first_byte, 1})
-                                                : copy_guarded(*copy_, {&whole, 1}, part);
+        const os::CopyOutcome copied =
+            replaced ? copy_->from_memory({&probe, 1}, Bytes(&first_byte, 1))
+                     : copy_guarded(*copy_, {&whole, 1}, std::span<const Buffer>(&part, 1));
         if (copied.fault != os::CopyFault::None)
           return stopped(reason_of(copied.fault), copied.fault_address, asked,
                          done + (replaced ? 0 : copied.done_bytes));

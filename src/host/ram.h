@@ -60,6 +60,14 @@ class Ram {
   Moved read(std::span<const pcie::Span> from, Bytes to);
   Moved write(std::span<const pcie::Span> to, ConstBytes from);
 
+  // The same for a buffer in parts. REQUIRES: moves_parts().
+  Moved read(std::span<const pcie::Span> from, std::span<const Bytes> to);
+  Moved write(std::span<const pcie::Span> to, std::span<const ConstBytes> from);
+  // Whether one guarded copy can do it.
+  bool moves_parts(std::span<const pcie::Span> spans) const {
+    return copy_ != nullptr && pins_ == nullptr && spans.size() <= kSpansAtOnce && !is_owned(spans);
+  }
+
   // Arena only: zeroes the range. Large ones take no memory any more until they are used again.
   // REQUIRES: within the arena.
   void zero(Range<PhysSpace> range);
@@ -87,6 +95,7 @@ class Ram {
   struct Freed {
     void operator()(std::byte* p) const { std::free(p); }
   };
+  static constexpr std::size_t kSpansAtOnce = 64;
   Ram() = default;
 
   template <class Buffer>
@@ -99,6 +108,8 @@ class Ram {
   bool is_lent(const pcie::Span& span) const;
   template <class Buffer>
   Moved move_guarded(std::span<const pcie::Span> spans, Buffer buffer);
+  template <class Part>
+  Moved move_at_once(std::span<const pcie::Span> spans, std::span<const Part> parts);
   template <class Buffer>
   Moved move_by_frame(std::span<const pcie::Span> spans, Buffer buffer);
 

@@ -114,6 +114,20 @@ pcie::Outcome RootPort::write(std::span<const pcie::Span> to, ConstBytes from, T
   return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
 }
 
+pcie::Outcome RootPort::read(std::span<const pcie::Span> from, std::span<const Bytes> to,
+                             Time now) {
+  if (!parts_.ram.moves_parts(from)) return DmaPort::read(from, to, now);
+  const Moved moved = parts_.ram.read(from, to);
+  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
+pcie::Outcome RootPort::write(std::span<const pcie::Span> to, std::span<const ConstBytes> from,
+                              Time now) {
+  if (!parts_.ram.moves_parts(to)) return DmaPort::write(to, from, now);
+  const Moved moved = parts_.ram.write(to, from);
+  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
 void RootPort::attach(DmaDomain* domain) {
   domain_ = domain;
   invalidate_context();

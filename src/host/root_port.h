@@ -88,6 +88,10 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
   pcie::Outcome resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) override;
   pcie::Outcome read(std::span<const pcie::Span> from, Bytes to, Time now) override;
   pcie::Outcome write(std::span<const pcie::Span> to, ConstBytes from, Time now) override;
+  pcie::Outcome read(std::span<const pcie::Span> from, std::span<const Bytes> to,
+                     Time now) override;
+  pcie::Outcome write(std::span<const pcie::Span> to, std::span<const ConstBytes> from,
+                      Time now) override;
 
   // InterruptTarget. Without bus master no message leaves the device: refused in the trace.
   void interrupt(std::uint32_t vector, Time now) override;

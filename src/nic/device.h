@@ -33,6 +33,7 @@
 #include "nic/records.h"
 #include "nic/steering.h"
 #include "pcie/port.h"
+#include "wire/icrc.h"
 
 namespace softhca::nic {
 
@@ -129,16 +130,17 @@ class Device {
   void set_silence_listener(SilenceListener listener) { on_silence_ = std::move(listener); }
 
  private:
-  static constexpr std::size_t kReceiveBatch = 32;
+  static constexpr std::size_t kReceiveBatch = 64;
   static constexpr int kReceiveRounds = 4;  // batches for each progress()
   static constexpr Duration kPutOff = microseconds(20);
   static constexpr Duration kOwedFor = milliseconds(2);
-  static constexpr int kSendBudget = 128;  // packets for each progress()
-  static constexpr int kTurnPackets = 16;  // of one queue pair before the next has its turn
-  static constexpr std::size_t kFrames = 64;
+  static constexpr int kSendBudget = 256;  // packets for each progress()
+  static constexpr std::size_t kFrames = 128;
+  static constexpr std::size_t kBatchBytes = 131072;  // then what is built goes to the link
   static constexpr std::size_t kRawFrames = 32;
-  static constexpr std::size_t kFrameBytes =
-      wire::kMaxHeaderBytes + wire::kMaxMtu + 3 + wire::kIcrcBytes;
+  static constexpr std::size_t kPayloadAt = 64;  // in a frame; headers end there
+  static_assert(kPayloadAt >= wire::kMaxHeaderBytes);
+  static constexpr std::size_t kFrameBytes = kPayloadAt + wire::kMaxMtu + 64;
 
   struct Slot {
     std::unique_ptr<QueuePair> qp;
@@ -158,8 +160,7 @@ class Device {
   };
   // A frame that is built and not yet taken by the link.
   struct Built {
-    std::size_t frame{};  // index into frames_
-    std::size_t bytes{};
+    ConstBytes bytes;  // in frames_
     wire::Datagram datagram;
     Time ready_at{};
   };
@@ -211,7 +212,12 @@ class Device {
   static bool is_from_peer(const QueuePair& qp, const link::Frame& frame);
   bool run_timers(Time now);
   bool transmit(Time now, Turn first = Turn::Responses);
-  bool build_frame(Slot& slot, Time now, Turn first);
+  bool gather(QueuePair& qp, const QueuePair::Outgoing& outgoing, std::size_t turn, Time now);
+  // `turn` packets may be built now, this one included.
+  bool build_frame(Slot& slot, Time now, Turn first, std::size_t turn);
+  Bytes frame_at(std::size_t index) {
+    return Bytes(frames_).subspan(index * kFrameBytes, kFrameBytes);
+  }
   void flush_outbox(Time now);
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
@@ -248,7 +254,9 @@ class Device {
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
   std::vector<std::byte> frames_;  // kFrames of kFrameBytes
+  wire::IcrcMemory icrcs_;
   std::size_t frame_next_ = 0;
+  std::size_t built_bytes_ = 0;  // since the outbox was last flushed
   std::array<link::Frame, kReceiveBatch> received_;
   std::array<Arrived, kReceiveBatch> arrived_;
   FailureListener on_failure_;

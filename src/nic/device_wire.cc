@@ -81,12 +81,12 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
       continue;
     }
     note_received(slot, run[i], now);
-    qp.on_packet(packet, std::span(ahead).first(i == 0 ? run.size() - 1 : 0), now);
+    qp.on_packet(packet, std::span(ahead).subspan(i, run.size() - 1 - i), now);
     if (const trace::Reason why = qp.last_drop()) {
       tracer_.emit(why, now);
       drop(bth.dest_qpn, packet.headers, Counter::UnreliableDropped, now);
     }
-    after_work(slot, now);
+    if (i + 1 == run.size() || !qp.has_no_news()) after_work(slot, now);
     if (qp.state() == QpState::Rtr && !slot.established_told) {
       slot.established_told = true;
       raise_event(EqeKind::Established, bth.dest_qpn.value, trace::ReasonId::None, now);
@@ -144,7 +144,7 @@ std::optional<wire::Packet> Device::parse(const link::Frame& frame) {
 
 // Whether its ICRC is right; one that is not is dropped here.
 bool Device::is_intact(const link::Frame& frame, const wire::Packet& packet, Time now) {
-  switch (wire::check_icrc(frame.datagram, frame.bytes)) {
+  switch (icrcs_.check(frame.datagram, frame.bytes, frame.place_in_burst)) {
     case wire::IcrcVerdict::Right:
       return true;
     case wire::IcrcVerdict::Solved:
@@ -231,12 +231,13 @@ bool Device::transmit(Time now, Turn first) {
     active_.pop_front();
     Slot& slot = slots_[index];
     slot.active = false;
-    int turn = kTurnPackets;
-    while (turn > 0 && has_room() && build_frame(slot, now, first)) --turn, --budget;
+    const std::size_t whole_turn = slot.qp->turn_packets();
+    std::size_t turn = whole_turn;
+    while (turn > 0 && has_room() && build_frame(slot, now, first, turn)) --turn, --budget;
     if (turn == 0 || !has_room()) activate(slot);
-    worked |= turn != kTurnPackets;
-    if (turn != kTurnPackets) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
-    if (outbox_.size() >= kFrames / 2) flush_outbox(now);
+    worked |= turn != whole_turn;
+    if (turn != whole_turn) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
+    if (outbox_.size() >= kFrames / 2 || built_bytes_ >= kBatchBytes) flush_outbox(now);
     if (raw_waiting_ >= kRawFrames / 2) send_frames();
   }
   flush_outbox(now);
@@ -244,8 +245,18 @@ bool Device::transmit(Time now, Turn first) {
   return worked;
 }
 
+// Reads a packet's payload into the next frame, and what follows it perhaps into those behind.
+bool Device::gather(QueuePair& qp, const QueuePair::Outgoing& outgoing, std::size_t turn,
+                    Time now) {
+  std::array<Bytes, QueuePair::kStagedPackets> rooms;
+  const std::size_t count = std::min({rooms.size(), kFrames - outbox_.size(), turn});
+  for (std::size_t i = 0; i < count; ++i)
+    rooms[i] = frame_at((frame_next_ + i) % kFrames).subspan(kPayloadAt, wire::kMaxMtu);
+  return static_cast<bool>(qp.gather(outgoing, std::span(rooms).first(count), now));
+}
+
 // Builds the next packet of a queue pair into the outbox. False if it has none.
-bool Device::build_frame(Slot& slot, Time now, Turn first) {
+bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
   QueuePair& qp = *slot.qp;
   const auto outgoing = qp.poll_packet(now, first);
   if (!outgoing) {
@@ -259,22 +270,24 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
   }
   const wire::Datagram& path = qp.path_of(*outgoing);
   const wire::Headers& headers = outgoing->emission.headers;
-  const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes, kFrameBytes);
-  const std::size_t header_bytes = wire::emit(headers, frame);
   const std::size_t payload_bytes = outgoing->emission.payload.bytes;
-  const Bytes payload = frame.subspan(header_bytes, payload_bytes);
-  if (payload_bytes != 0 && !qp.gather(*outgoing, payload, now)) {
+  if (payload_bytes != 0 && !gather(qp, *outgoing, turn, now)) {
     count_transport(slot, now);
     after_work(slot, now);  // the transport knows: it fails the request or answers with a NAK
     return true;
   }
+  // The headers end where the payload begins, however long they are.
+  const std::size_t header_bytes = wire::find_opcode(headers.bth.opcode)->header_bytes();
+  const Bytes frame = frame_at(frame_next_).subspan(kPayloadAt - header_bytes);
+  wire::emit(headers, frame.first(header_bytes));
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
   std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),
               headers.bth.pad, std::byte{0});
-  store_le(frame, covered, wire::icrc(path, frame.first(covered)));
+  store_le(frame, covered, icrcs_.icrc(path, frame.first(covered)));
 
-  outbox_.push_back({frame_next_, covered + wire::kIcrcBytes, path, later(now, qp.ready_at())});
+  outbox_.push_back({frame.first(covered + wire::kIcrcBytes), path, later(now, qp.ready_at())});
   frame_next_ = (frame_next_ + 1) % kFrames;
+  built_bytes_ += covered;
   const std::uint64_t bytes = ip_bytes(path, covered + wire::kIcrcBytes);
   tracer_.count(Counter::PacketsSent);
   tracer_.count(Counter::PacketBytesSent, bytes);
@@ -285,20 +298,20 @@ bool Device::build_frame(Slot& slot, Time now, Turn first) {
                headers.bth.dest_qpn.value);
   if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
-  else
+  else if (outgoing->is_response || outgoing->emission.again)
     count_transport(slot, now);
   return true;
 }
 
 // Frames leave in the order in which they were built, none before its time.
 void Device::flush_outbox(Time now) {
+  built_bytes_ = 0;
   while (!outbox_.empty() && outbox_.front().ready_at <= now) {
     std::array<link::Frame, kReceiveBatch> batch;
     std::size_t count = 0;
     for (const Built& built : outbox_) {
       if (count == batch.size() || built.ready_at > now) break;
-      batch[count++] = {built.datagram,
-                        ConstBytes(frames_).subspan(built.frame * kFrameBytes, built.bytes)};
+      batch[count++] = {built.datagram, built.bytes};
     }
     const std::size_t taken = link_.send({batch.data(), count}, now);
     outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(taken));

@@ -20,7 +20,10 @@ void move_nothing(ConstBytes) {}
 
 // A buffer that may be written to is where a read goes.
 template <class Buffer>
-constexpr Direction kDirection = std::is_same_v<Buffer, Bytes> ? Direction::Read : Direction::Write;
+constexpr Direction kDirection =
+    std::is_same_v<Buffer, Bytes> || std::is_same_v<Buffer, std::span<const Bytes>>
+        ? Direction::Read
+        : Direction::Write;
 
 }  // namespace
 
@@ -42,10 +45,8 @@ trace::Reason HostMemory::check(const KeyAccess& access, wire::Qpn qpn, Time now
 
 Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::SpanList& spans,
                                  Time now) {
-  // At most this many bytes at a time, so that their pages always fit one span list.
-  constexpr std::uint64_t kStep = (pcie::SpanList::kCapacity - 2) * kPage4K;
   Outcome outcome{.ready_at = now};
-  std::uint64_t room = kStep;
+  std::uint64_t room = kMostInParts;
   while (access.bytes != 0 && room != 0) {
     BusPiece piece = keys_.locate(access);
     if (piece.bytes > room) piece.bytes = room;
@@ -63,11 +64,12 @@ Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::S
   return outcome;
 }
 
-Outcome HostMemory::move(std::span<const pcie::Span> spans, Bytes to, Time now) {
-  return port_.read(spans, to, now);
-}
-Outcome HostMemory::move(std::span<const pcie::Span> spans, ConstBytes from, Time now) {
-  return port_.write(spans, from, now);
+template <class Buffer>
+Outcome HostMemory::move(std::span<const pcie::Span> spans, Buffer buffer, Time now) {
+  if constexpr (kDirection<Buffer> == Direction::Read)
+    return port_.read(spans, buffer, now);
+  else
+    return port_.write(spans, buffer, now);
 }
 
 template <class Buffer>
@@ -94,6 +96,33 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
     total.done_bytes += moved.done_bytes;
     total.ready_at = later(total.ready_at, moved.ready_at);
   }
+  return total;
+}
+
+// Memory that is not behind the bus moves part by part.
+template <class Part>
+Outcome HostMemory::move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,
+                               Time now) {
+  ASSERT(access.bytes <= kMostInParts);
+  Outcome total{.reason = check(access, qpn, now), .ready_at = now};
+  if (!total) return total;
+  KeyAccess rest = access;
+  if (keys_.is_on_device(access.key) || keys_.is_null(access)) [[unlikely]] {
+    for (const Part part : parts) {
+      rest.bytes = part.size();
+      total = move_by_key(rest, qpn, part, now);
+      rest.address += part.size();
+    }
+    total.done_bytes = access.bytes;
+    return total;
+  }
+  pcie::SpanList spans;
+  total = resolve_some(rest, kDirection<Part>, spans, now);
+  if (!total) return total;
+  const Outcome moved = move(spans.all(), parts, now);
+  total.reason = moved.reason;
+  total.done_bytes = moved.done_bytes;
+  total.ready_at = later(total.ready_at, moved.ready_at);
   return total;
 }
 
@@ -135,6 +164,14 @@ Outcome HostMemory::read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time 
 }
 Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now) {
   return move_by_key(access, qpn, from, now);
+}
+Outcome HostMemory::read(const KeyAccess& access, wire::Qpn qpn, std::span<const Bytes> to,
+                         Time now) {
+  return move_parts(access, qpn, to, now);
+}
+Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, std::span<const ConstBytes> from,
+                          Time now) {
+  return move_parts(access, qpn, from, now);
 }
 Outcome HostMemory::change(const KeyAccess& access, wire::Qpn qpn, const Change& how,
                            std::uint64_t& original, Time now) {

@@ -5,6 +5,7 @@
 //
 // Threads  owned by the device
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -27,6 +28,11 @@ class HostMemory {
   // Checks the key and moves bytes. `access.bytes` equals the buffer's size and is not 0.
   pcie::Outcome read(const KeyAccess& access, wire::Qpn qpn, Bytes to, Time now);
   pcie::Outcome write(const KeyAccess& access, wire::Qpn qpn, ConstBytes from, Time now);
+  // The same for a buffer in parts, in one access. REQUIRES: at most kMostInParts bytes.
+  pcie::Outcome read(const KeyAccess& access, wire::Qpn qpn, std::span<const Bytes> to, Time now);
+  pcie::Outcome write(const KeyAccess& access, wire::Qpn qpn, std::span<const ConstBytes> from,
+                      Time now);
+  static constexpr std::uint64_t kMostInParts = (pcie::SpanList::kCapacity - 2) * kPage4K;
 
   // Reads, changes and writes the eight bytes at a multiple of eight; gives what lay there before
   // in `original`. Nothing else of this device comes between, since one caller at a time owns it.
@@ -46,29 +52,35 @@ class HostMemory {
   KeyTable& keys() { return keys_; }
   DeviceMemory& on_device() { return on_device_; }
 
-  // Where pieces are put together, so that they move as one; and which part of a send request is
-  // there, read before its packets are made.
+  // Where pieces are put together, so that they move as one.
   Bytes staging() { return staging_; }
+  // Which part of a send request has been read before its packets were made, and to where: `step`
+  // bytes, the last ones perhaps fewer, in each of the rooms.
   struct Staged {
     wire::Qpn qpn;
     std::uint32_t work{};
     std::uint64_t offset{};
-    std::uint64_t bytes{};  // 0: nothing
+    std::uint64_t step{};
+    std::size_t count{};  // of rooms; 0: nothing
+    std::array<const std::byte*, 64> rooms{};
   };
   void set_staged(const Staged& what) { staged_ = what; }
   const Staged& staged() const { return staged_; }
 
  private:
-  static constexpr std::size_t kStagingBytes = std::size_t{1} << 16;
+  static constexpr std::size_t kStagingBytes = 8192;
 
   // Resolves as much of the access as one span list holds; advances it. Gives the outcome.
   pcie::Outcome resolve_some(KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans,
                              Time now);
 
-  pcie::Outcome move(std::span<const pcie::Span> spans, Bytes to, Time now);
-  pcie::Outcome move(std::span<const pcie::Span> spans, ConstBytes from, Time now);
+  template <class Buffer>
+  pcie::Outcome move(std::span<const pcie::Span> spans, Buffer buffer, Time now);
   template <class Buffer>
   pcie::Outcome move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now);
+  template <class Part>
+  pcie::Outcome move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,
+                           Time now);
   pcie::Outcome move_on_device(const KeyAccess& access, Bytes to, Time now);
   pcie::Outcome move_on_device(const KeyAccess& access, ConstBytes from, Time now);
   void tell_on_device(const KeyAccess& access, std::uint64_t place, pcie::Direction direction,

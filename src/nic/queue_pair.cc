@@ -72,6 +72,7 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
     return;
   }
   path_ = path;
+  turn_packets_ = std::min(kStagedPackets, kTurnBytes / a.path_mtu_bytes);
   if (context_.type == transport::QpType::XrcSend) return;
   if (context_.type == transport::QpType::Uc) {
     unreliable_ = std::make_unique<transport::UnreliableConnection>(
@@ -291,6 +292,20 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_response(Time now) {
   return emission ? std::optional(Outgoing{*emission, true}) : std::nullopt;
 }
 
+// The parts that hold the bytes [offset, +bytes) of those in `from`. Returns their number.
+std::size_t QueuePair::cut_out(std::span<const Bytes> from, std::uint64_t offset,
+                               std::uint64_t bytes, std::span<Bytes> into) {
+  std::size_t count = 0;
+  for (const Bytes part : from) {
+    const std::uint64_t skipped = std::min<std::uint64_t>(offset, part.size());
+    const std::uint64_t here = std::min<std::uint64_t>(part.size() - skipped, bytes);
+    if (here != 0) into[count++] = part.subspan(skipped, here);
+    offset -= skipped;
+    bytes -= here;
+  }
+  return count;
+}
+
 template <class Move>
 Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
                               Move&& move) {
@@ -314,9 +329,9 @@ Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, st
   return total;
 }
 
-Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
+Outcome QueuePair::gather(const Outgoing& outgoing, std::span<const Bytes> rooms, Time now) {
   const PayloadRef& from = outgoing.emission.payload;
-  ASSERT(to.size() == from.bytes);
+  const Bytes to = rooms.front().first(from.bytes);
   Outcome outcome{.ready_at = now};
   if (from.place == PayloadRef::Place::Region) {
     outcome = memory_.read({.key = from.key,
@@ -332,8 +347,8 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
       std::copy_n(request.inline_bytes.begin() + static_cast<std::ptrdiff_t>(from.offset),
                   from.bytes, to.begin());
     } else {
-      if (from.left != 0) stage(from, request.segments, now);
-      if (!take_staged(from, to)) outcome = read_request(request.segments, from.offset, to, now);
+      if (!is_staged(from, to) && !stage(from, request.segments, rooms, now))
+        outcome = read_request(request.segments, from.offset, {&to, 1}, now);
       if (!outcome) on_payload_fault(from.work, outcome.reason);
     }
   }
@@ -341,17 +356,23 @@ Outcome QueuePair::gather(const Outgoing& outgoing, Bytes to, Time now) {
   return outcome;
 }
 
-Outcome QueuePair::read_request(const Segments& segments, std::uint64_t offset, Bytes to,
-                                Time now) {
+Outcome QueuePair::read_request(const Segments& segments, std::uint64_t offset,
+                                std::span<const Bytes> to, Time now) {
+  std::uint64_t total = 0;
+  for (const Bytes part : to) total += part.size();
   return each_piece(
-      segments, offset, to.size(),
+      segments, offset, total,
       [&](wire::Key lkey, std::uint64_t address, std::uint64_t done, std::uint64_t bytes) {
-        return memory_.read({.key = lkey,
-                             .pd = context_.pd,
-                             .right = KeyRight::LocalRead,
-                             .address = address,
-                             .bytes = bytes},
-                            context_.qpn, to.subspan(done, bytes), now);
+        const KeyAccess access{.key = lkey,
+                               .pd = context_.pd,
+                               .right = KeyRight::LocalRead,
+                               .address = address,
+                               .bytes = bytes};
+        if (to.size() == 1)
+          return memory_.read(access, context_.qpn, to[0].subspan(done, bytes), now);
+        std::array<Bytes, kStagedPackets> parts;
+        const std::size_t count = cut_out(to, done, bytes, parts);
+        return memory_.read(access, context_.qpn, std::span<const Bytes>(parts).first(count), now);
       });
 }
 
@@ -413,26 +434,25 @@ Outcome QueuePair::place_in_region(const PayloadRef& to) {
 // One access for this packet and those behind it, within their message. If it fails nothing is
 // lost: each packet then makes its own, and the one that cannot be placed is the one that says so.
 bool QueuePair::place_run(const PayloadRef& to) {
-  const Bytes staging = memory_.staging();
-  std::size_t bytes = 0;
-  const auto add = [&](ConstBytes piece) {
-    std::memcpy(staging.data() + bytes, piece.data(), piece.size());
-    bytes += piece.size();
-  };
-  add(payload_);
+  std::array<ConstBytes, kMostInRun> parts{payload_};
+  std::uint64_t bytes = payload_.size();
   std::size_t count = 0;
-  for (const ConstBytes piece : ahead_) {
-    if (bytes + piece.size() > staging.size() || bytes + piece.size() > to.bytes + to.left) break;
-    add(piece);
-    ++count;
+  for (const ConstBytes payload : ahead_) {
+    if (count + 1 == parts.size() ||
+        bytes + payload.size() >
+            std::min<std::uint64_t>(to.bytes + to.left, HostMemory::kMostInParts))
+      break;
+    parts[++count] = payload;
+    bytes += payload.size();
   }
   if (count == 0) return false;
-  const Outcome outcome = memory_.write({.key = to.key,
-                                         .pd = domain_in_hand(),
-                                         .right = KeyRight::RemoteWrite,
-                                         .address = to.address,
-                                         .bytes = bytes},
-                                        context_.qpn, staging.first(bytes), now_);
+  const Outcome outcome =
+      memory_.write({.key = to.key,
+                     .pd = domain_in_hand(),
+                     .right = KeyRight::RemoteWrite,
+                     .address = to.address,
+                     .bytes = bytes},
+                    context_.qpn, std::span<const ConstBytes>(parts).first(count + 1), now_);
   note(outcome);
   if (!outcome) return false;
   placed_ahead_ = count;

@@ -59,6 +59,9 @@ struct PendingCqe {
 
 class QueuePair final : public transport::MemoryPort {
  public:
+  static constexpr std::size_t kStagedPackets = 64;  // whose payload is read at once
+  static constexpr std::size_t kTurnBytes = 65536;
+
   // `counters` outlive this object; `faults` is null without a plan of them.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
             trace::Tracer& tracer, trace::QpCounters& counters, faults::Injector* faults);
@@ -83,6 +86,8 @@ class QueuePair final : public transport::MemoryPort {
   // have followed, end_run() forgets about them.
   void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
   void end_run() { placed_ahead_ = 0; }
+  // Of a WRITE that goes on, nothing but its bytes is to be noticed yet.
+  bool has_no_news() const { return responder_ && !responder_->has_news(); }
   // Why an unreliable connection dropped the packet just given to it, if it did.
   trace::Reason last_drop() const { return last_drop_; }
   // The same for a queue pair of datagrams; from anybody.
@@ -96,10 +101,12 @@ class QueuePair final : public transport::MemoryPort {
     transport::Emission emission;
     bool is_response{};
   };
-  // The next packet. Its payload is then gathered with gather(), which tells the transport if it
-  // could not be (then the packet does not leave).
+  // The next packet. Its payload is then gathered into the first of the rooms by gather(), which
+  // tells the transport if it could not be (then the packet does not leave). The others are for the
+  // packets that are built next, as far as there is room: what follows in the message may be read
+  // into them already.
   std::optional<Outgoing> poll_packet(Time now, Turn first);
-  pcie::Outcome gather(const Outgoing& outgoing, Bytes to, Time now);
+  pcie::Outcome gather(const Outgoing& outgoing, std::span<const Bytes> rooms, Time now);
 
   // The datagram that the packet just polled travels in.
   const wire::Datagram& path_of(const Outgoing& outgoing) const;
@@ -130,6 +137,8 @@ class QueuePair final : public transport::MemoryPort {
     return context_.type == transport::QpType::Uc || is_for_datagrams() || is_raw();
   }
   const wire::Datagram& path() const { return path_; }
+  // How many packets it may send before others have their turn.
+  std::size_t turn_packets() const { return turn_packets_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
   trace::QpCounters& counters() { return counters_; }
@@ -207,11 +216,14 @@ class QueuePair final : public transport::MemoryPort {
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);
   bool place_run(const transport::PayloadRef& to);
-  pcie::Outcome read_request(const Segments& segments, std::uint64_t offset, Bytes to, Time now);
-  void stage(const transport::PayloadRef& from, const Segments& segments, Time now);
-  bool is_staged(const transport::PayloadRef& from) const;
-  bool take_staged(const transport::PayloadRef& from, Bytes to) const;
-  static constexpr std::uint64_t kStagedPackets = 16;  // read at once
+  pcie::Outcome read_request(const Segments& segments, std::uint64_t offset,
+                             std::span<const Bytes> to, Time now);
+  static std::size_t cut_out(std::span<const Bytes> from, std::uint64_t offset, std::uint64_t bytes,
+                             std::span<Bytes> into);
+  bool stage(const transport::PayloadRef& from, const Segments& segments,
+             std::span<const Bytes> rooms, Time now);
+  bool is_staged(const transport::PayloadRef& from, Bytes room) const;
+  static constexpr std::size_t kMostInRun = 64;  // placed at once
   // Runs over the part [offset, +bytes) of a scatter list.
   template <class Move>
   pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
@@ -229,6 +241,7 @@ class QueuePair final : public transport::MemoryPort {
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
   wire::Datagram path_;
+  std::size_t turn_packets_ = kTurnBytes / wire::kMaxMtu;
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
   // Datagrams and raw packets: instead of both, from RTR on.

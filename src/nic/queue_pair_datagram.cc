@@ -76,8 +76,7 @@ Datagrams::Arrival QueuePair::on_datagram(const wire::Packet& packet,
   constexpr std::size_t kHeader = transport::kNetworkHeaderBytes;
   if (packet.payload.size() > wire::kMaxMtu) return Datagrams::Arrival::Malformed;
   now_ = now;
-  // One access for both. What is staged there for packets to be sent is read anew.
-  memory_.set_staged({});
+  // One access for both.
   const Bytes message = memory_.staging().first(kHeader + packet.payload.size());
   const std::size_t udp_bytes = packet.info->header_bytes() + packet.payload.size() +
                                 packet.headers.bth.pad + wire::kIcrcBytes;

@@ -1,6 +1,5 @@
 // QueuePair: payload that is read in one access before its packets are made.
 #include <algorithm>
-#include <cstring>
 
 #include "nic/queue_pair.h"
 
@@ -10,28 +9,36 @@ using pcie::Outcome;
 using transport::PayloadRef;
 
 // One access for this packet and those that will follow it now. If it fails each makes its own.
-void QueuePair::stage(const PayloadRef& from, const Segments& segments, Time now) {
-  if (is_staged(from)) return;
-  const std::uint64_t wanted = from.bytes + std::min(from.left, (kStagedPackets - 1) * from.bytes);
-  const Bytes room =
-      memory_.staging().first(std::min<std::uint64_t>(wanted, memory_.staging().size()));
+bool QueuePair::stage(const PayloadRef& from, const Segments& segments,
+                      std::span<const Bytes> rooms, Time now) {
+  if (from.left == 0 || rooms.size() < 2) return false;
+  std::array<Bytes, kStagedPackets> parts;
+  HostMemory::Staged staged{
+      .qpn = context_.qpn, .work = from.work, .offset = from.offset, .step = from.bytes};
+  std::uint64_t left = from.bytes + from.left;
+  while (left != 0 && staged.count < std::min(parts.size(), rooms.size())) {
+    const Bytes room = rooms[staged.count];
+    parts[staged.count] = room.first(std::min<std::uint64_t>(left, from.bytes));
+    left -= parts[staged.count].size();
+    staged.rooms[staged.count++] = room.data();
+  }
   memory_.set_staged({});
-  const Outcome outcome = read_request(segments, from.offset, room, now);
+  const Outcome outcome =
+      read_request(segments, from.offset, std::span<const Bytes>(parts).first(staged.count), now);
   note(outcome);
-  if (outcome) memory_.set_staged({context_.qpn, from.work, from.offset, room.size()});
+  if (outcome) memory_.set_staged(staged);
+  return static_cast<bool>(outcome);
 }
 
-bool QueuePair::is_staged(const PayloadRef& from) const {
+// Packets of others may have been built meanwhile: then it lies in the wrong room.
+bool QueuePair::is_staged(const PayloadRef& from, Bytes room) const {
   const HostMemory::Staged& staged = memory_.staged();
-  return staged.bytes != 0 && staged.qpn == context_.qpn && staged.work == from.work &&
-         from.offset >= staged.offset && from.offset + from.bytes <= staged.offset + staged.bytes;
-}
-
-bool QueuePair::take_staged(const PayloadRef& from, Bytes to) const {
-  if (!is_staged(from)) return false;
-  std::memcpy(to.data(), memory_.staging().data() + (from.offset - memory_.staged().offset),
-              to.size());
-  return true;
+  if (staged.count == 0 || staged.qpn != context_.qpn || staged.work != from.work ||
+      from.offset < staged.offset)
+    return false;
+  const std::uint64_t place = (from.offset - staged.offset) / staged.step;
+  return place < staged.count && from.offset == staged.offset + place * staged.step &&
+         staged.rooms[place] == room.data();
 }
 
 }  // namespace softhca::nic

@@ -97,6 +97,10 @@ class DmaPort {
   // FAILS WITH FrameGone, FrameProtected, FrameReplaced; never faults the calling program.
   virtual Outcome read(std::span<const Span> from, Bytes to, Time now) = 0;
   virtual Outcome write(std::span<const Span> to, ConstBytes from, Time now) = 0;
+
+  // The same for a buffer that lies in parts, one behind the other.
+  virtual Outcome read(std::span<const Span> from, std::span<const Bytes> to, Time now);
+  virtual Outcome write(std::span<const Span> to, std::span<const ConstBytes> from, Time now);
 };
 
 // Where a device's MSI-X messages arrive.
