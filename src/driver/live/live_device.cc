@@ -308,7 +308,10 @@ Reason LiveDevice::left_behind() {
 
 void LiveDevice::enter() { inside_->take(); }
 
-void LiveDevice::expect_poll() { inside_->thread.on_post(now()); }
+void LiveDevice::begin_post() { inside_->thread.begin_post(now()); }
+void LiveDevice::end_post() {
+  if (inside_->thread.is_kept()) inside_->thread.end_call(now());
+}
 
 void LiveDevice::leave() {
   Inside& in = *inside_;
@@ -330,6 +333,7 @@ bool LiveDevice::drive() {
   }
   in.own();
   const Time now = in.machine->now();
+  in.thread.begin_call(now);
   const std::uint64_t before = in.count(Counter::CqesWritten);
   bool worked = false;
   try {
@@ -340,7 +344,7 @@ bool LiveDevice::drive() {
   }
   in.stop_if_broken();
   if (in.thread.is_running()) in.listen();
-  in.thread.on_poll(in.count(Counter::CqesWritten) == before, now);
+  in.thread.end_poll(in.count(Counter::CqesWritten) == before, worked ? in.machine->now() : now);
   if (worked) in.thread.need_by(in.machine->engine().next_deadline());
   return worked;
 }

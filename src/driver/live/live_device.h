@@ -77,7 +77,8 @@ class LiveDevice {
   struct Registry;
   explicit LiveDevice(const DeviceDescription& which);
   void enter();  // takes the device lock
-  void expect_poll();
+  void begin_post();
+  void end_post();
   void leave();  // lets the device work, wakes the service thread if needed, gives the lock back
   Engine& engine();
   Time now() const;
@@ -86,6 +87,7 @@ class LiveDevice {
   std::uint64_t born_ = os::lineage();
 
   friend struct Ownership;
+  friend struct UnderLease;
 };
 
 // Holds the device for the length of a scope.
@@ -97,6 +99,15 @@ struct Ownership {
   Ownership& operator=(const Ownership&) = delete;
 };
 
+// A post: a lease does not lapse meanwhile, however long it takes. REQUIRES: owned.
+struct UnderLease {
+  LiveDevice& device;
+  explicit UnderLease(LiveDevice& d) : device(d) { device.begin_post(); }
+  ~UnderLease() { device.end_post(); }
+  UnderLease(const UnderLease&) = delete;
+  UnderLease& operator=(const UnderLease&) = delete;
+};
+
 template <class Call>
 auto LiveDevice::run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
   const Ownership owned(*this);
@@ -106,7 +117,7 @@ auto LiveDevice::run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
 template <class Call>
 auto LiveDevice::post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
   const Ownership owned(*this);
-  expect_poll();
+  const UnderLease lease(*this);
   return call(engine(), now());
 }
 

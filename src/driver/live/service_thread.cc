@@ -72,8 +72,14 @@ void ServiceThread::sleep(Duration timeout) {
     if (std::ranges::find(readable_, one.fd) != readable_.end()) one.armed = false;
 }
 
-void ServiceThread::on_poll(bool empty, Time now) {
+void ServiceThread::end_call(Time now) {
+  lease_until_.store((now + kLease).ps, std::memory_order_relaxed);
+  kept_for_call_.store(false, std::memory_order_relaxed);
+}
+
+void ServiceThread::end_poll(bool empty, Time now) {
   const bool leased = is_leased(now);
+  if (is_kept()) end_call(now);
   if (now > last_poll_ + kLease) polls_ = 0;
   last_poll_ = now;
   if (!empty && leased) {
@@ -90,11 +96,12 @@ void ServiceThread::on_poll(bool empty, Time now) {
 }
 
 // A thread that woke up for the answer would only be in the way of the poll that waits for it.
-void ServiceThread::on_post(Time now) {
-  if (!hands_back_.load(std::memory_order_relaxed) || !posts_count_.load(std::memory_order_relaxed))
-    return;
-  by_post_.store(true, std::memory_order_relaxed);
-  take_lease(now);
+void ServiceThread::begin_post(Time now) {
+  if (hands_back_.load(std::memory_order_relaxed) && posts_count_.load(std::memory_order_relaxed)) {
+    by_post_.store(true, std::memory_order_relaxed);
+    take_lease(now);
+  }
+  begin_call(now);
 }
 
 void ServiceThread::take_lease(Time now) {
@@ -111,7 +118,17 @@ void ServiceThread::hand_back() {
   arm_all();
   if (in_vain_.fetch_add(1, std::memory_order_relaxed) < kInVain) return;
   hands_back_.store(false);
+  posts_count_.store(true);
+  in_vain_.store(0, std::memory_order_relaxed);
   broken_.store(0, std::memory_order_relaxed);
+}
+
+// What the thread received while the lease was handed back speaks for handing it back; a stream's
+// packets come now and then in between, though its program polls.
+void ServiceThread::forgive() {
+  const std::uint32_t in_vain = in_vain_.load(std::memory_order_relaxed);
+  if (in_vain != 0)
+    in_vain_.store(in_vain - std::min(in_vain, kForgiven), std::memory_order_relaxed);
 }
 
 // A program that sleeps until it is told polls once more before it does: that poll must not take
@@ -146,7 +163,7 @@ void ServiceThread::run() {
     if (stopping_.load()) return;
     if (driven.leased) continue;
     if (driven.received) {
-      in_vain_.store(0, std::memory_order_relaxed);
+      forgive();
       // It polled, left, and something lay there: next time it is to hand the lease back.
       if (lapsed && by_post_.load(std::memory_order_relaxed))
         posts_count_.store(false);
