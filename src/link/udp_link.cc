@@ -66,15 +66,24 @@ struct UdpLink::Address {
   local::PortGroup group;
   std::array<os::UdpSocket, kSourcePorts> senders;  // opened when a QP first needs one
   bool active = true;
-  bool expected = false;  // the poller found something
+  bool expected = false;      // the poller found something
+  std::uint32_t dropped = 0;  // by its socket, as far as we have heard
 
   // Steers anew if the arrivals, or that there are none, hint at a member that has died.
   void repair_if_due(bool heard, Time now);
+  void note_drops(std::uint32_t by_now, trace::Tracer& tracer);
 
   std::uint32_t forwards = 0;  // since the last repair
   Time next_repair{};
   std::optional<Time> silent_since;
 };
+
+// A socket that has taken the place of another counts from 0 again.
+void UdpLink::Address::note_drops(std::uint32_t by_now, trace::Tracer& tracer) {
+  const std::uint32_t since = by_now - dropped;
+  if (since < UINT32_MAX / 2) tracer.count(trace::Counter::SocketDrops, since);
+  dropped = by_now;
+}
 
 void UdpLink::Address::repair_if_due(bool heard, Time now) {
   if (heard || !silent_since) silent_since = now;
@@ -358,6 +367,7 @@ std::size_t UdpLink::read_batch(Address& address) {
   const std::size_t arrived = room_->arena.receive(address.group.socket().fd(), first, kUdpBatch);
   for (std::size_t i = 0; i < arrived; ++i) {
     const os::Arrival& arrival = room_->arena.arrival(first + i);
+    if (arrival.dropped != address.dropped) address.note_drops(arrival.dropped, tracer_);
     if (arrival.truncated)
       tracer_.count(trace::Counter::PacketsMalformed);
     else

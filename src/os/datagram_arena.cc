@@ -14,9 +14,10 @@ namespace softhca::os {
 
 namespace {
 
-// Room for a traffic class and a segment size, or for credentials. No room for descriptors: a
-// sender who passes some finds them dropped by the kernel.
-constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int));
+// Room for a traffic class, a segment size and a number of drops, or for credentials. No room for
+// descriptors: a sender who passes some finds them dropped by the kernel.
+constexpr std::size_t kControlBytes = 3 * CMSG_SPACE(sizeof(int));
+static_assert(kControlBytes >= CMSG_SPACE(sizeof(ucred)));
 
 void read_source(const sockaddr_in6& name, Arrival& arrival) {
   if (name.sin6_family == AF_INET) {
@@ -42,6 +43,8 @@ void read_control(msghdr& message, Arrival& arrival) {
       int segment = 0;
       std::memcpy(&segment, CMSG_DATA(c), sizeof segment);
       arrival.segment_bytes = static_cast<std::size_t>(std::max(segment, 0));
+    } else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
+      std::memcpy(&arrival.dropped, CMSG_DATA(c), sizeof arrival.dropped);
     } else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
                (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) {
       // One byte for IPv4, an int for IPv6; both little-endian.

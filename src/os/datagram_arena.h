@@ -22,6 +22,7 @@ struct Arrival {
   std::size_t segment_bytes{};   // UDP only; not 0: `bytes` are datagrams of that size, the last
                                  // may be shorter
   bool truncated{};              // was longer than a slot
+  std::uint32_t dropped{};       // UDP only: by this socket so far, modulo 2^32
   std::optional<std::uint32_t> uid;  // sender's, vouched for by the kernel; host sockets only
 };
 

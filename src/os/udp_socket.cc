@@ -194,6 +194,8 @@ Result<UdpSocket, SystemError> UdpSocket::open(const UdpEndpoint& endpoint, UdpU
     return last_error("setsockopt");
   if (use == UdpUse::Shared && !set_option(fd.get(), SOL_SOCKET, SO_REUSEPORT, 1))
     return last_error("setsockopt");
+  // With what arrives comes how much found no room; an old kernel says nothing.
+  if (use != UdpUse::SendOnly) set_option(fd.get(), SOL_SOCKET, SO_RXQ_OVFL, 1);
   // Bursts may arrive whole. A kernel that cannot (before 5.0) cuts them apart.
   if (use == UdpUse::Shared) set_option(fd.get(), SOL_UDP, UDP_GRO, 1);
   SocketAddress address;

@@ -63,6 +63,30 @@ TEST(UdpSocket, CarriesDatagramsOverIpv6) {
   expect_round_trip(kV6);
 }
 
+// The smallest buffer that the kernel makes holds some, but not all of these.
+TEST(UdpSocket, TellsWithWhatArrivesHowMuchFoundNoRoom) {
+  auto receiver = UdpSocket::open({.address = kV4}, UdpUse::Shared);
+  auto sender = UdpSocket::open({.address = kV4}, UdpUse::SendOnly);
+  ASSERT_TRUE(receiver && sender);
+  const int least = 1;
+  ASSERT_EQ(setsockopt(receiver->fd(), SOL_SOCKET, SO_RCVBUF, &least, sizeof least), 0);
+  const std::vector<std::byte> bytes(1000);
+  const OutgoingDatagram datagram{
+      .bytes = bytes, .destination = kV4, .destination_port = receiver->port()};
+  DatagramArena arena(64, 2048);
+  const auto send = [&](int count) {
+    for (int i = 0; i < count; ++i) ASSERT_EQ(sender->send({&datagram, 1}).taken, 1u);
+  };
+  send(50);
+  const std::size_t room = arena.receive(receiver->fd(), 0, 64);
+  ASSERT_GT(room, 0u);
+  ASSERT_LT(room, 50u);
+  EXPECT_EQ(arena.arrival(0).dropped, 0u);
+  send(1);
+  ASSERT_EQ(arena.receive(receiver->fd(), 0, 64), 1u);
+  EXPECT_EQ(arena.arrival(0).dropped, 50 - room);
+}
+
 // As Linux rxe sends them.
 TEST(UdpSocket, TakesDatagramsOverIpv6ThatHaveNoChecksum) {
   if (!has_ipv6()) GTEST_SKIP() << "no ::1 here";

@@ -77,6 +77,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {WorkFaulted, "work_faulted", "faults of a plan that hit work requests"},
     {RequestsFaulted, "requests_faulted", "faults of a plan that hit requests of a peer"},
     {AccessesFaulted, "accesses_faulted", "faults of a plan that hit accesses to memory"},
+    {SocketDrops, "socket_drops",
+     "datagrams that found no room in the socket's buffer: raise net.core.rmem_max"},
 }};
 
 }  // namespace softhca::trace

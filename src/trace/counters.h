@@ -86,6 +86,7 @@ enum class Counter : std::uint16_t {
   WorkFaulted,
   RequestsFaulted,
   AccessesFaulted,
+  SocketDrops,
   Count_,
 };
 
