@@ -25,7 +25,7 @@ Device::Device(const Parts& parts)
       first_qpn_(parts.first_qpn),
       qpns_(parts.first_qpn, static_cast<std::uint32_t>(parts.tables.qps.size()), parts.qpn_start),
       slots_(parts.tables.qps.size()),
-      frames_(kFrames * kFrameBytes) {}
+      frames_(kFrames * kFrameBytes + kPayloadAt) {}
 
 Device::Slot* Device::find(wire::Qpn qpn) {
   return const_cast<Slot*>(std::as_const(*this).find(qpn));

@@ -212,12 +212,8 @@ class Device {
   static bool is_from_peer(const QueuePair& qp, const link::Frame& frame);
   bool run_timers(Time now);
   bool transmit(Time now, Turn first = Turn::Responses);
-  bool gather(QueuePair& qp, const QueuePair::Outgoing& outgoing, std::size_t turn, Time now);
   // `turn` packets may be built now, this one included.
   bool build_frame(Slot& slot, Time now, Turn first, std::size_t turn);
-  Bytes frame_at(std::size_t index) {
-    return Bytes(frames_).subspan(index * kFrameBytes, kFrameBytes);
-  }
   void flush_outbox(Time now);
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
@@ -253,7 +249,7 @@ class Device {
   Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
-  std::vector<std::byte> frames_;  // kFrames of kFrameBytes
+  std::vector<std::byte> frames_;  // kFrames of kFrameBytes, and room behind the last one
   wire::IcrcMemory icrcs_;
   std::size_t frame_next_ = 0;
   std::size_t built_bytes_ = 0;  // since the outbox was last flushed

@@ -48,8 +48,8 @@ void Device::switch_frame(Slot& slot, const QueuePair::Outgoing& outgoing, Time 
   QueuePair& qp = *slot.qp;
   std::vector<std::byte>& frame = raw_frames_[raw_waiting_];
   frame.resize(outgoing.emission.payload.bytes);
-  const Bytes room(frame);
-  const bool gathered = static_cast<bool>(qp.gather(outgoing, {&room, 1}, now));
+  const Rooms rooms{.ring = frame, .stride = frame.size()};
+  const bool gathered = static_cast<bool>(qp.gather(outgoing, rooms, now));
   after_work(slot, now);
   if (!gathered) return;  // the request has failed
   tracer_.count(Counter::RawFramesSent);

@@ -245,16 +245,6 @@ bool Device::transmit(Time now, Turn first) {
   return worked;
 }
 
-// Reads a packet's payload into the next frame, and what follows it perhaps into those behind.
-bool Device::gather(QueuePair& qp, const QueuePair::Outgoing& outgoing, std::size_t turn,
-                    Time now) {
-  std::array<Bytes, QueuePair::kStagedPackets> rooms;
-  const std::size_t count = std::min({rooms.size(), kFrames - outbox_.size(), turn});
-  for (std::size_t i = 0; i < count; ++i)
-    rooms[i] = frame_at((frame_next_ + i) % kFrames).subspan(kPayloadAt, wire::kMaxMtu);
-  return static_cast<bool>(qp.gather(outgoing, std::span(rooms).first(count), now));
-}
-
 // Builds the next packet of a queue pair into the outbox. False if it has none.
 bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
   QueuePair& qp = *slot.qp;
@@ -271,14 +261,18 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
   const wire::Datagram& path = qp.path_of(*outgoing);
   const wire::Headers& headers = outgoing->emission.headers;
   const std::size_t payload_bytes = outgoing->emission.payload.bytes;
-  if (payload_bytes != 0 && !gather(qp, *outgoing, turn, now)) {
+  const Rooms rooms{.ring = Bytes(frames_).subspan(kPayloadAt, kFrames * kFrameBytes),
+                    .stride = kFrameBytes,
+                    .first = frame_next_,
+                    .count = std::min(kFrames - outbox_.size(), turn)};
+  if (payload_bytes != 0 && !qp.gather(*outgoing, rooms, now)) {
     count_transport(slot, now);
     after_work(slot, now);  // the transport knows: it fails the request or answers with a NAK
     return true;
   }
   // The headers end where the payload begins, however long they are.
   const std::size_t header_bytes = wire::find_opcode(headers.bth.opcode)->header_bytes();
-  const Bytes frame = frame_at(frame_next_).subspan(kPayloadAt - header_bytes);
+  const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes + kPayloadAt - header_bytes);
   wire::emit(headers, frame.first(header_bytes));
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
   std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),

@@ -329,9 +329,9 @@ Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset, st
   return total;
 }
 
-Outcome QueuePair::gather(const Outgoing& outgoing, std::span<const Bytes> rooms, Time now) {
+Outcome QueuePair::gather(const Outgoing& outgoing, const Rooms& rooms, Time now) {
   const PayloadRef& from = outgoing.emission.payload;
-  const Bytes to = rooms.front().first(from.bytes);
+  const Bytes to = rooms.at(0).first(from.bytes);
   Outcome outcome{.ready_at = now};
   if (from.place == PayloadRef::Place::Region) {
     outcome = memory_.read({.key = from.key,

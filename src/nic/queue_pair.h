@@ -51,6 +51,20 @@ struct QpContext {
 // Which half of a queue pair sends first.
 enum class Turn : std::uint8_t { Responses, Requests };
 
+// Where the payloads of this packet and of those that are built next may lie: `count` rooms of a
+// ring.
+struct Rooms {
+  Bytes ring;
+  std::size_t stride{};
+  std::size_t first{};
+  std::size_t count = 1;
+  // REQUIRES: i < count.
+  Bytes at(std::size_t i) const {
+    const std::size_t start = (first + i) * stride;
+    return ring.subspan(start < ring.size() ? start : start - ring.size()).first(stride);
+  }
+};
+
 // A completion for the device to write, and on which queue.
 struct PendingCqe {
   std::uint32_t cqn{};
@@ -106,7 +120,7 @@ class QueuePair final : public transport::MemoryPort {
   // packets that are built next, as far as there is room: what follows in the message may be read
   // into them already.
   std::optional<Outgoing> poll_packet(Time now, Turn first);
-  pcie::Outcome gather(const Outgoing& outgoing, std::span<const Bytes> rooms, Time now);
+  pcie::Outcome gather(const Outgoing& outgoing, const Rooms& rooms, Time now);
 
   // The datagram that the packet just polled travels in.
   const wire::Datagram& path_of(const Outgoing& outgoing) const;
@@ -220,8 +234,8 @@ class QueuePair final : public transport::MemoryPort {
                              std::span<const Bytes> to, Time now);
   static std::size_t cut_out(std::span<const Bytes> from, std::uint64_t offset, std::uint64_t bytes,
                              std::span<Bytes> into);
-  bool stage(const transport::PayloadRef& from, const Segments& segments,
-             std::span<const Bytes> rooms, Time now);
+  bool stage(const transport::PayloadRef& from, const Segments& segments, const Rooms& rooms,
+             Time now);
   bool is_staged(const transport::PayloadRef& from, Bytes room) const;
   static constexpr std::size_t kMostInRun = 64;  // placed at once
   // Runs over the part [offset, +bytes) of a scatter list.

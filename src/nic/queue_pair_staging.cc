@@ -9,15 +9,15 @@ using pcie::Outcome;
 using transport::PayloadRef;
 
 // One access for this packet and those that will follow it now. If it fails each makes its own.
-bool QueuePair::stage(const PayloadRef& from, const Segments& segments,
-                      std::span<const Bytes> rooms, Time now) {
-  if (from.left == 0 || rooms.size() < 2) return false;
+bool QueuePair::stage(const PayloadRef& from, const Segments& segments, const Rooms& rooms,
+                      Time now) {
+  if (from.left == 0 || rooms.count < 2) return false;
   std::array<Bytes, kStagedPackets> parts;
   HostMemory::Staged staged{
       .qpn = context_.qpn, .work = from.work, .offset = from.offset, .step = from.bytes};
   std::uint64_t left = from.bytes + from.left;
-  while (left != 0 && staged.count < std::min(parts.size(), rooms.size())) {
-    const Bytes room = rooms[staged.count];
+  while (left != 0 && staged.count < std::min(parts.size(), rooms.count)) {
+    const Bytes room = rooms.at(staged.count);
     parts[staged.count] = room.first(std::min<std::uint64_t>(left, from.bytes));
     left -= parts[staged.count].size();
     staged.rooms[staged.count++] = room.data();
