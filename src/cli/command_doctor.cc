@@ -11,6 +11,7 @@
 #include "driver/published.h"
 #include "local/lodging.h"
 #include "os/environment.h"
+#include "wire/crc32.h"
 
 namespace softhca::cli {
 namespace {
@@ -114,6 +115,8 @@ Findings all_findings(const std::vector<std::string>& program) {
   Findings all;
   for (const Findings& part :
        {check_kernel(kernel), check_pins(pin_facts()), check_copying(copy_method(), kernel),
+        check_checksums(os::optional_function(wire::kFasterLibrary, wire::kFasterFunction) !=
+                        nullptr),
         check_namespaces(os::namespaces()), device_findings(), check_port(port_sockets()),
         check_socket_buffers(os::limits()), check_stock_devices(stock_devices()),
         library_findings(program)})

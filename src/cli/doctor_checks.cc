@@ -187,6 +187,13 @@ Findings check_copying(std::optional<os::CopyMethod> method, const os::KernelFea
       problem(kTopic, fmt::format("no guarded way to copy: process_vm_readv: {}", why), remedy)};
 }
 
+Findings check_checksums(bool has_faster_library) {
+  constexpr const char* kTopic = "checksums";
+  if (has_faster_library) return {ok(kTopic, "libisal: at the speed of memory")};
+  return {note(kTopic, "libdeflate: some ten GB/s on each side",
+               "install libisal2, which is found when a device is opened")};
+}
+
 Findings check_namespaces(const os::Namespaces& spaces) {
   Findings found;
   std::string inside;

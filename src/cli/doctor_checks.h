@@ -68,6 +68,7 @@ struct LoadFacts {
 Findings check_kernel(const os::KernelFeatures& kernel);
 Findings check_pins(const PinFacts& pins);
 Findings check_copying(std::optional<os::CopyMethod> method, const os::KernelFeatures& kernel);
+Findings check_checksums(bool has_faster_library);
 Findings check_namespaces(const os::Namespaces& spaces);
 Findings check_port(const std::vector<PortSocket>& sockets);
 Findings check_devices(const std::vector<driver::DeviceDescription>& devices,

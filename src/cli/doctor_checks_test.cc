@@ -159,6 +159,13 @@ TEST(DoctorChecks, CopyingWithoutAnyMeansIsAProblem) {
   EXPECT_EQ(problems(check_copying(std::nullopt, kernel)), 1u);
 }
 
+TEST(DoctorChecks, ChecksumsByTheLibraryThatIsThere) {
+  EXPECT_EQ(check_checksums(true)[0].level, Level::Ok);
+  const Finding slower = check_checksums(false)[0];
+  EXPECT_EQ(slower.level, Level::Note);
+  EXPECT_NE(slower.remedy.find("libisal2"), std::string::npos);
+}
+
 TEST(DoctorChecks, NotesWhatAnOlderKernelLacks) {
   os::KernelFeatures kernel{.release = "5.4",
                             .io_uring = {},

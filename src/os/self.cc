@@ -102,4 +102,9 @@ std::string code_place(std::uint64_t address) {
   return std::string(file) + "(" + found.dli_sname + offset_from(found.dli_saddr) + ")";
 }
 
+void* optional_function(const char* library, const char* name) {
+  void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  return loaded == nullptr ? nullptr : ::dlsym(loaded, name);
+}
+
 }  // namespace softhca::os

@@ -22,4 +22,8 @@ std::uint64_t lineage();
 // exports the function's name, else "ib_write_bw+0x41f0"; "0x..." for what lies in no file.
 std::string code_place(std::uint64_t address);
 
+// A function of a library that need not be there; null if it is not. The library stays loaded until
+// the process ends, and its names are visible to nobody else.
+void* optional_function(const char* library, const char* name);
+
 }  // namespace softhca::os

@@ -18,5 +18,11 @@ TEST(CodePlace, WhatLiesInNoFileIsANumber) {
   EXPECT_EQ(code_place(reinterpret_cast<std::uintptr_t>(&local)).substr(0, 2), "0x");
 }
 
+TEST(OptionalFunction, IsThereOrNot) {
+  EXPECT_EQ(optional_function("libsofthca-that-nobody-has.so.1", "anything"), nullptr);
+  EXPECT_EQ(optional_function("libc.so.6", "softhca_that_libc_has_not"), nullptr);
+  EXPECT_NE(optional_function("libc.so.6", "getpid"), nullptr);
+}
+
 }  // namespace
 }  // namespace softhca::os

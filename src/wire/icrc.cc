@@ -1,10 +1,10 @@
 #include "wire/icrc.h"
 
-#include <libdeflate.h>
-
 #include <algorithm>
 #include <bit>
 #include <optional>
+
+#include "wire/crc32.h"
 
 namespace softhca::wire {
 namespace {
@@ -15,10 +15,6 @@ constexpr std::uint16_t kOnes16 = 0xffff;
 constexpr std::size_t kLrhBytes = 8;  // where native InfiniBand has its LRH, ones are covered
 constexpr std::size_t kIpv4IdentificationAt = 4;
 constexpr std::size_t kBthFecnAt = 4;
-
-std::uint32_t crc32(std::uint32_t so_far, ConstBytes bytes) {
-  return libdeflate_crc32(so_far, bytes.data(), bytes.size());
-}
 
 // a times b modulo the polynomial, over GF(2).
 constexpr std::uint32_t product(std::uint32_t a, std::uint32_t b) {

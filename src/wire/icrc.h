@@ -2,7 +2,7 @@
 //
 // The CRC-32 of Ethernet over eight bytes of ones, the IP and UDP headers with their mutable
 // fields set to ones, the BTH with its byte 4 set to ones, and the rest; stored least significant
-// byte first. Computed by libdeflate.
+// byte first.
 //
 // Spec  IBTA annex A17.3.3; worked example in icrc_test.cc, from a packet of Linux rxe
 #pragma once

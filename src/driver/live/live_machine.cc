@@ -13,6 +13,7 @@
 #include "os/kernel_features.h"
 #include "os/random.h"
 #include "os/self.h"
+#include "wire/crc32.h"
 
 namespace softhca::driver {
 
@@ -77,6 +78,8 @@ Result<LiveSettings, Reason> LiveSettings::from_environment() {
 }
 
 Result<std::unique_ptr<LiveMachine>, NotOpened> LiveMachine::open(const DeviceDescription& which) {
+  if (void* const found = os::optional_function(wire::kFasterLibrary, wire::kFasterFunction))
+    wire::use_crc32(reinterpret_cast<wire::Crc32Function>(found));
   auto settings = LiveSettings::from_environment();
   if (!settings) return NotOpened(settings.error());
   Result<faults::Plan, faults::PlanError> plan = faults::Plan{};
