@@ -47,6 +47,9 @@ struct PortAttributes {
   trace::Reason down{};  // why, if Down
 };
 
+inline constexpr std::uint32_t kPortCapabilities = 1u << 26;  // IBV_PORT_IP_BASED_GIDS
+inline constexpr std::uint16_t kDefaultPkey = 0xffff;         // the only one
+
 struct GidEntry {
   std::uint32_t index{};
   wire::Gid gid;

@@ -1,12 +1,13 @@
 #include "driver/published.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
 
 #include "driver/table_memory.h"
-#include "os/open_file.h"
 #include "os/processes.h"
+#include "os/self.h"
 #include "os/shared_memory.h"
 
 namespace softhca::driver {
@@ -32,20 +33,23 @@ PublishedQp published(const nic::QpRecord& record) {
   return qp;
 }
 
-std::optional<PublishedDevice> read_tables(ConstBytes memory) {
-  TableHeader h;
-  if (!is_table_memory(memory, h)) return std::nullopt;
+std::vector<std::uint64_t> counters_of(ConstBytes memory, const TableHeader& h) {
+  std::vector<std::uint64_t> counters;
+  for (std::uint64_t i = 0; i < h.counters; ++i)
+    counters.push_back(record_at<std::uint64_t>(memory, h.counters_at, i));
+  return counters;
+}
+
+PublishedDevice read_tables(ConstBytes memory, const TableHeader& h) {
   PublishedDevice device{.pid = h.pid,
                          .program = text_of(h.program, sizeof h.program),
                          .device = text_of(h.device, sizeof h.device),
                          .interface = text_of(h.interface, sizeof h.interface),
                          .pin_backend = text_of(h.pin_backend, sizeof h.pin_backend),
-                         .counters = {},
+                         .counters = counters_of(memory, h),
                          .qps = {},
                          .regions = {},
                          .refusals = {}};
-  for (std::uint64_t i = 0; i < h.counters; ++i)
-    device.counters.push_back(record_at<std::uint64_t>(memory, h.counters_at, i));
   for (std::uint64_t i = 0; i < h.qps; ++i)
     if (const auto record = record_at<nic::QpRecord>(memory, h.qps_at, i); record.qpn != 0)
       device.qps.push_back(published(record));
@@ -67,23 +71,50 @@ std::optional<PublishedDevice> read_tables(ConstBytes memory) {
   return device;
 }
 
+// look(tables, header) for each device that a process has open. A forked child holds its parent's
+// tables: each device is told of once.
+template <class Look>
+void look_at_devices(os::Pid pid, Look&& look) {
+  const std::string prefix = std::string("/memfd:") + kTableName;
+  for (const os::OpenFile& file : os::open_files(pid)) {
+    if (!file.target.starts_with(prefix)) continue;
+    auto fd = os::open_file_of(pid, file.fd);
+    if (!fd) continue;
+    const auto memory = os::SharedMemory::attach(std::move(*fd));
+    if (!memory) continue;
+    TableHeader header;
+    if (is_table_memory(memory->read_only_bytes(), header) && header.pid == pid)
+      look(memory->read_only_bytes(), header);
+  }
+}
+
 }  // namespace
 
 std::vector<PublishedDevice> published_devices() {
   std::vector<PublishedDevice> devices;
-  const std::string prefix = std::string("/memfd:") + kTableName;
   for (const os::Pid pid : os::running_programs())
-    for (const os::OpenFile& file : os::open_files(pid)) {
-      if (!file.target.starts_with(prefix)) continue;
-      auto fd = os::open_file_of(pid, file.fd);
-      if (!fd) continue;
-      const auto memory = os::SharedMemory::attach(std::move(*fd));
-      if (!memory) continue;
-      auto device = read_tables(memory->read_only_bytes());
-      // A forked child holds its parent's tables: each device is told of once.
-      if (device && device->pid == pid) devices.push_back(std::move(*device));
-    }
+    look_at_devices(pid, [&](ConstBytes memory, const TableHeader& header) {
+      devices.push_back(read_tables(memory, header));
+    });
   return devices;
+}
+
+std::vector<std::uint64_t> published_counters(const std::string& device,
+                                              const std::string& interface) {
+  std::vector<std::uint64_t> sum;
+  const auto add = [&](ConstBytes memory, const TableHeader& header) {
+    if (text_of(header.device, sizeof header.device) != device ||
+        text_of(header.interface, sizeof header.interface) != interface)
+      return;
+    const std::vector<std::uint64_t> counters = counters_of(memory, header);
+    sum.resize(std::max(sum.size(), counters.size()));
+    for (std::size_t i = 0; i < counters.size(); ++i) sum[i] += counters[i];
+  };
+  look_at_devices(static_cast<os::Pid>(os::own_pid()), add);
+  if (!sum.empty()) return sum;
+  for (const os::Pid pid : os::running_programs())
+    if (os::shares_network(pid)) look_at_devices(pid, add);
+  return sum;
 }
 
 }  // namespace softhca::driver

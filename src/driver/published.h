@@ -49,4 +49,10 @@ struct PublishedDevice {
 // Every open device of every process that this user may look at.
 std::vector<PublishedDevice> published_devices();
 
+// What the device on an interface counted, by trace::Counter: this process's own if it has the
+// device open; else the sum of those of every process of this network namespace that this user may
+// look at. Empty if nobody has it open.
+std::vector<std::uint64_t> published_counters(const std::string& device,
+                                              const std::string& interface);
+
 }  // namespace softhca::driver

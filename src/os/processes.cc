@@ -1,6 +1,7 @@
 #include "os/processes.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -112,6 +113,18 @@ std::vector<OpenFile> open_files(Pid pid) {
     if (size > 0) files.push_back({fd, std::string(target.data(), static_cast<std::size_t>(size))});
   }
   return files;
+}
+
+std::optional<OwnedFd> open_file_of(Pid pid, int fd) {
+  OwnedFd opened(::open(proc_path(pid, "fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened) return std::nullopt;
+  return opened;
+}
+
+bool shares_network(Pid pid) {
+  std::error_code error;
+  const auto own = std::filesystem::read_symlink("/proc/self/ns/net", error);
+  return !error && std::filesystem::read_symlink(proc_path(pid, "ns/net"), error) == own && !error;
 }
 
 std::vector<std::string> mapped_files(Pid pid) {

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "os/owned_fd.h"
+
 namespace softhca::os {
 
 using Pid = std::int32_t;
@@ -30,6 +32,12 @@ struct OpenFile {
   std::string target;  // as the link reads: "/etc/passwd", "socket:[123]", "/memfd:x (deleted)"
 };
 std::vector<OpenFile> open_files(Pid pid);
+// Opens one of them read-only; needs nothing of the program, not even that it runs. Nothing if it
+// is gone or may not be looked at.
+std::optional<OwnedFd> open_file_of(Pid pid, int fd);
+
+// Whether a program is in this process's network namespace.
+bool shares_network(Pid pid);
 
 // Files mapped by a program, each once, in the order of their addresses.
 std::vector<std::string> mapped_files(Pid pid);

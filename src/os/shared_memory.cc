@@ -1,7 +1,6 @@
 #include "os/shared_memory.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,7 +12,7 @@
 namespace softhca::os {
 
 Result<SharedMemory, int> SharedMemory::create(const char* name, std::size_t bytes) {
-  OwnedFd fd(::memfd_create(name, MFD_CLOEXEC));
+  OwnedFd fd(memory_descriptor(name, true));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return errno;
   void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (start == MAP_FAILED) return errno;

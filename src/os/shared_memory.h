@@ -4,6 +4,8 @@
 // of it is left in any file system, and it is gone with its last mapping and descriptor. Or it is
 // that of a new file, which stays, with what was written to it, however the process ends.
 #pragma once
+#include <sys/mman.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,6 +16,11 @@
 #include "os/owned_fd.h"
 
 namespace softhca::os {
+
+// A memfd as a file, empty. -1 with errno. It allocates nothing.
+inline int memory_descriptor(const char* name, bool close_on_exec) {
+  return ::memfd_create(name, close_on_exec ? MFD_CLOEXEC : 0);
+}
 
 class SharedMemory {
  public:

@@ -12,6 +12,7 @@
 #include "abi/ibverbs/wq.h"
 #include "abi/qp_attributes.h"
 #include "base/bytes.h"
+#include "driver/link_rate.h"
 #include "os/environment.h"
 
 namespace softhca::abi {
@@ -97,27 +98,9 @@ ibv_odp_caps odp_caps() {
 }
 
 constexpr std::uint32_t kPort = 1;
-constexpr std::uint16_t kDefaultPkey = 0xffff;
 
 // IBTA vol. 1, 14.2.5.6 (PortInfo): codes of PortPhysicalState.
 enum class PhysicalState : std::uint8_t { Disabled = 3, LinkUp = 5 };
-
-// Codes of LinkWidthActive and LinkSpeedActive that make up the speed of an Ethernet interface.
-struct LinkRate {
-  std::uint64_t mbps;
-  std::uint8_t width;   // 1: one lane, 16: two, 2: four
-  std::uint16_t speed;  // 1: 2.5 Gb/s a lane, 2: 5, 8: 10, 32: 25, 64: 50, 128: 100, 256: 200
-};
-constexpr LinkRate kLinkRates[] = {
-    {0, 1, 1},        {10'000, 1, 8},   {20'000, 2, 2},   {25'000, 1, 32},   {40'000, 2, 8},
-    {50'000, 16, 32}, {100'000, 2, 32}, {200'000, 2, 64}, {400'000, 2, 128}, {800'000, 2, 256},
-};
-
-// The fastest that is not faster than the interface; the slowest where its speed is not known.
-const LinkRate& link_rate(std::uint64_t mbps) {
-  const auto* const above = std::ranges::upper_bound(kLinkRates, mbps, {}, &LinkRate::mbps);
-  return *(above - 1);
-}
 
 Outcome<PortLayout> port_of(ibv_context* context, std::uint32_t port) {
   if (port != kPort) return Errno{EINVAL};
@@ -201,13 +184,14 @@ VERB("IBVERBS_1.1", int, ibv_query_device, (ibv_context * context, ibv_device_at
 
 PortLayout as_verbs(const driver::PortAttributes& port) {
   const bool active = port.state == driver::PortState::Active;
-  const LinkRate& rate = link_rate(port.speed_mbps);
+  const driver::LinkRate& rate = driver::link_rate(port.speed_mbps);
   ibv_port_attr attr{};
   attr.state = static_cast<ibv_port_state>(port.state);
   attr.max_mtu = mtu_number(port.max_mtu);
   attr.active_mtu = mtu_number(port.active_mtu);
   attr.gid_tbl_len = static_cast<int>(port.gid_table_length);
-  attr.port_cap_flags = IBV_PORT_IP_BASED_GIDS;
+  static_assert(driver::kPortCapabilities == IBV_PORT_IP_BASED_GIDS);
+  attr.port_cap_flags = driver::kPortCapabilities;
   attr.max_msg_sz = port.max_message_bytes;
   attr.pkey_tbl_len = 1;
   attr.max_vl_num = 1;
@@ -306,14 +290,14 @@ VERB("IBVERBS_1.1", int, ibv_query_pkey,
      (ibv_context*, std::uint8_t port, int index, __be16* pkey)) {
   return answer_minus_one([&]() -> Outcome<int> {
     if (port != kPort || index != 0) return Errno{EINVAL};
-    *pkey = kDefaultPkey;
+    *pkey = driver::kDefaultPkey;
     return 0;
   });
 }
 
 VERB("IBVERBS_1.5", int, ibv_get_pkey_index, (ibv_context*, std::uint8_t port, __be16 pkey)) {
   return answer_minus_one([&]() -> Outcome<int> {
-    if (port != kPort || pkey != kDefaultPkey) return Errno{EINVAL};
+    if (port != kPort || pkey != driver::kDefaultPkey) return Errno{EINVAL};
     return 0;
   });
 }
