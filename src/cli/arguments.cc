@@ -186,6 +186,8 @@ void Grammar::add_run() {
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");
+  run->add_flag("--sysfs", run_values.sysfs,
+                "Mount /sys/class/infiniband too, for a static PROGRAM");
 }
 
 CLI::App* Grammar::add_reader(const std::string& name, const std::string& purpose) {

@@ -19,6 +19,7 @@ struct RunArguments {
   bool strict = false;
   std::optional<std::string> profile;
   bool scatter = false;
+  bool sysfs = false;
   std::optional<std::string> pcap;
   std::optional<std::string> trace;
   std::optional<std::string> ledger;

@@ -27,12 +27,13 @@ std::string refused(const Words& words) {
 
 TEST(Arguments, RunTakesEveryOptionAndTheProgramBehindTheMark) {
   const auto run =
-      parsed<RunArguments>({"run", "--netdev", "eth0", "--strict", "--pcap=a.pcap", "--trace",
-                            "a.trace", "--ledger", "a.ledger", "--faults", "a.toml", "--pin",
-                            "mlock", "--scatter", "--", "ib_send_lat", "-x", "0", "--help"});
+      parsed<RunArguments>({"run",     "--netdev",    "eth0",     "--strict",  "--pcap=a.pcap",
+                            "--trace", "a.trace",     "--ledger", "a.ledger",  "--faults",
+                            "a.toml",  "--pin",       "mlock",    "--scatter", "--sysfs",
+                            "--",      "ib_send_lat", "-x",       "0",         "--help"});
   EXPECT_EQ(run.netdev, "eth0");
   EXPECT_TRUE(run.strict);
-  EXPECT_TRUE(run.scatter);
+  EXPECT_TRUE(run.scatter && run.sysfs);
   EXPECT_EQ(run.pcap, "a.pcap");
   EXPECT_EQ(run.trace, "a.trace");
   EXPECT_EQ(run.ledger, "a.ledger");
@@ -60,7 +61,7 @@ TEST(Arguments, TheProgramKeepsItsWordsWhateverTheyLookLike) {
 TEST(Arguments, RunWithoutOptionsSetsNone) {
   const auto run = parsed<RunArguments>({"run", "p"});
   EXPECT_FALSE(run.netdev || run.pcap || run.trace || run.ledger || run.pin);
-  EXPECT_FALSE(run.strict || run.scatter);
+  EXPECT_FALSE(run.strict || run.scatter || run.sysfs);
 }
 
 TEST(Arguments, ReadersTakeTheirOperandsAndJson) {

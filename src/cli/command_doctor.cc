@@ -9,8 +9,10 @@
 #include "cli/library.h"
 #include "driver/live/live_device.h"
 #include "driver/published.h"
+#include "driver/sysfs_tree.h"
 #include "local/lodging.h"
 #include "os/environment.h"
+#include "os/private_view.h"
 #include "wire/crc32.h"
 
 namespace softhca::cli {
@@ -96,6 +98,10 @@ Findings library_findings(const std::vector<std::string>& program) {
   const auto folder = find_library_folder(executable);
   if (!folder) return check_library(std::nullopt, looked_in);
   Findings found = check_library(folder->string(), looked_in);
+  const Findings sysfs =
+      check_sysfs({(*folder / kSysfsLibrary).string(), why_not_preloaded(*folder),
+                   os::try_private_view(std::string(driver::kSysfsRoot))});
+  found.insert(found.end(), sysfs.begin(), sysfs.end());
   const Findings loading = check_loading(load_facts(program, *folder));
   found.insert(found.end(), loading.begin(), loading.end());
   return found;

@@ -8,10 +8,12 @@
 #include "cli/doctor_checks.h"
 #include "cli/library.h"
 #include "cli/program_file.h"
+#include "driver/sysfs_tree.h"
 #include "faults/plan_text.h"
 #include "os/environment.h"
 #include "os/exec.h"
 #include "os/interfaces.h"
+#include "os/private_view.h"
 
 namespace softhca::cli {
 namespace {
@@ -60,10 +62,15 @@ std::string absolute_name(const std::string& name) {
   return fs::absolute(name).lexically_normal().string();
 }
 
-os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& libraries) {
+os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& libraries,
+                                      bool preloads) {
   const std::string before = os::env_text(kLibraryPathVariable).value_or("");
   os::EnvironmentChanges changes = {
       {kLibraryPathVariable, library_path_with(libraries.string(), before)}};
+  if (preloads)
+    changes.emplace_back(kPreloadVariable,
+                         preload_with((libraries / kSysfsLibrary).string(),
+                                      os::env_text(kPreloadVariable).value_or("")));
   if (run.netdev) changes.emplace_back("SOFTHCA_NETDEV", *run.netdev);
   if (run.strict) changes.emplace_back("SOFTHCA_STRICT", "1");
   if (run.profile) changes.emplace_back("SOFTHCA_PROFILE", *run.profile);
@@ -74,6 +81,19 @@ os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& l
   if (run.faults) changes.emplace_back("SOFTHCA_FAULTS", absolute_name(*run.faults));
   if (run.pin) changes.emplace_back("SOFTHCA_PIN", *run.pin);
   return changes;
+}
+
+// "" if the files that programs look for lie over /sys/class/infiniband.
+std::string mounting_trouble() {
+  std::vector<os::PlacedFile> files;
+  for (const driver::SysfsFound& found : driver::SysfsTree::now().fixed())
+    files.push_back({found.place, found.text, found.kind == driver::SysfsKind::Link});
+  const auto refusal = os::enter_private_view(std::string(driver::kSysfsRoot), files);
+  if (!refusal) return "";
+  return fmt::format(
+      "--sysfs: {} is refused ({}); {}, or leave --sysfs out: a program that loads libraries finds "
+      "the files without it",
+      refusal->step, std::generic_category().message(refusal->error), kAllowNamespaces);
 }
 
 std::string no_libraries(const fs::path& executable) {
@@ -100,13 +120,22 @@ int command_run(const RunArguments& run, Terminal& terminal) {
     say(no_libraries(executable));
     return kFailed;
   }
-  if (const auto file = find_program(run.program[0]))
+  const auto file = find_program(run.program[0]);
+  if (file)
     if (const std::string why = why_not_injected(examine_program(*file)); !why.empty())
       say(fmt::format("warning: {} will not see SoftHCA: {}", run.program[0], why));
 
   terminal.out.flush();
   terminal.err.flush();
-  const int error = os::exec_program(run.program, environment_of(run, *libraries));
+  const bool preloads =
+      why_not_preloaded(*libraries).empty() && !(file && needs_sanitizer_first(*file));
+  int error = os::change_environment(environment_of(run, *libraries, preloads));
+  if (run.sysfs)
+    if (const std::string trouble = mounting_trouble(); !trouble.empty()) {
+      say(trouble);
+      return kFailed;
+    }
+  if (error == 0) error = os::exec_program(run.program);
   const std::string text = std::generic_category().message(error);
   if (error == ENOENT)
     say(fmt::format("{}: not found; check its name and PATH", run.program[0]));

@@ -53,6 +53,13 @@ struct PortSocket {
   bool lodging = false;  // SoftHCA of another user has it: this user's programs would lodge there
 };
 
+// How programs are shown /sys/class/infiniband.
+struct SysfsFacts {
+  std::string library;            // that is preloaded
+  std::string why_not_preloaded;  // "" if it is
+  os::Attempt mounting;           // as softhca run --sysfs would
+};
+
 // What the loader would do with one program.
 struct LoadFacts {
   std::string program;  // as it was named
@@ -78,7 +85,14 @@ Findings check_socket_buffers(const os::Limits& limits);
 Findings check_library(const std::optional<std::string>& folder,
                        const std::vector<std::string>& looked_in);
 Findings check_loading(const LoadFacts& load);
+Findings check_sysfs(const SysfsFacts& sysfs);
 Findings check_stock_devices(const std::vector<std::string>& names);
+
+// What lets an ordinary user make namespaces, as a remedy.
+inline constexpr const char* kAllowNamespaces =
+    "allow user namespaces (sysctl user.max_user_namespaces, "
+    "kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0; the seccomp profile of the container)";
 
 // The first name of a list "eth0,eth1" that no interface has.
 std::optional<std::string> first_missing(const std::string& list,

@@ -194,6 +194,20 @@ TEST(DoctorChecks, NotesSmallSocketBuffers) {
   EXPECT_EQ(found[1].level, Level::Ok);
 }
 
+TEST(DoctorChecks, TellsHowProgramsFindTheFilesOfADevice) {
+  const Findings both = check_sysfs({"/s/softhca-sysfs.so", "", {}});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].level, Level::Ok);
+  EXPECT_NE(both[0].text.find("preloads /s/softhca-sysfs.so"), std::string::npos);
+  EXPECT_NE(both[1].text.find("can mount"), std::string::npos);
+
+  const Findings none = check_sysfs({"/s/softhca-sysfs.so", "SOFTHCA_SYSFS says so", {EPERM}});
+  EXPECT_EQ(none[0].level, Level::Note);
+  EXPECT_NE(none[0].remedy.find("--sysfs"), std::string::npos);
+  EXPECT_NE(none[1].text.find("not permitted"), std::string::npos);
+  EXPECT_NE(none[1].text.find("user namespaces"), std::string::npos);
+}
+
 LoadFacts loaded(std::optional<std::string> run, bool ours) {
   LoadFacts load;
   load.program = "p";

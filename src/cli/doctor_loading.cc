@@ -49,4 +49,36 @@ Findings check_loading(const LoadFacts& load) {
   return found;
 }
 
+Findings check_sysfs(const SysfsFacts& sysfs) {
+  constexpr const char* kTopic = "sysfs";
+  Findings found;
+  if (sysfs.why_not_preloaded.empty())
+    found.push_back({Level::Ok, kTopic,
+                     fmt::format("softhca run preloads {}: programs that load libraries find "
+                                 "/sys/class/infiniband, with live counters",
+                                 sysfs.library),
+                     ""});
+  else
+    found.push_back({Level::Note, kTopic,
+                     fmt::format("softhca run preloads nothing ({}): programs find no "
+                                 "/sys/class/infiniband",
+                                 sysfs.why_not_preloaded),
+                     fmt::format("keep {} beside libibverbs.so.1, unset SOFTHCA_SYSFS; or softhca "
+                                 "run --sysfs",
+                                 sysfs.library)});
+  if (sysfs.mounting.works())
+    found.push_back({Level::Ok, kTopic,
+                     "softhca run --sysfs can mount it too, for programs that load none; for an "
+                     "ordinary user that takes a user namespace, and programs of two such runs "
+                     "forward their packets to each other instead of steering them",
+                     ""});
+  else
+    found.push_back({Level::Ok, kTopic,
+                     fmt::format("softhca run --sysfs cannot mount it for programs that load none "
+                                 "({}); to change that, {}",
+                                 sysfs.mounting.error_text(), kAllowNamespaces),
+                     ""});
+  return found;
+}
+
 }  // namespace softhca::cli

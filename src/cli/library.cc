@@ -1,11 +1,14 @@
 #include "cli/library.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <system_error>
 
+#include "os/environment.h"
 #include "os/exec.h"
 
 namespace softhca::cli {
@@ -21,6 +24,12 @@ std::string trimmed(std::string text) {
   text.erase(0, text.find_first_not_of(" \t"));
   text.erase(text.find_last_not_of(" \t\r") + 1);
   return text;
+}
+
+bool contains(const fs::path& name, std::string_view text) {
+  std::ifstream file(name, std::ios::binary);
+  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return content.find(text) != std::string::npos;
 }
 
 }  // namespace
@@ -41,16 +50,29 @@ std::optional<fs::path> find_library_folder(const fs::path& executable) {
   return std::nullopt;
 }
 
-bool is_softhca_library(const fs::path& library) {
-  std::ifstream file(library, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return content.find(kMark) != std::string::npos;
-}
+bool is_softhca_library(const fs::path& library) { return contains(library, kMark); }
 
 std::string library_path_with(const std::string& folder, const std::string& before) {
   if (before.empty() || before == folder) return folder;
   return before.starts_with(folder + ":") ? before : folder + ":" + before;
 }
+
+std::string preload_with(const std::string& library, const std::string& before) {
+  if (before.empty()) return library;
+  return before.find(library) != std::string::npos ? before : before + ":" + library;
+}
+
+std::string why_not_preloaded(const fs::path& folder) {
+  const std::string library = (folder / kSysfsLibrary).string();
+  std::error_code error;
+  if (os::env_flag(kSysfsVariable) == false) return fmt::format("{} says so", kSysfsVariable);
+  if (!fs::exists(library, error)) return fmt::format("there is no {}", library);
+  if (library.find_first_of(" :") != std::string::npos)
+    return fmt::format("LD_PRELOAD cannot hold the name {}", library);
+  return "";
+}
+
+bool needs_sanitizer_first(const fs::path& program) { return contains(program, "libasan.so"); }
 
 LoaderListing parse_loader_listing(std::string_view text) {
   LoaderListing listing;

@@ -15,6 +15,9 @@ namespace softhca::cli {
 
 inline constexpr const char* kVerbsLibrary = "libibverbs.so.1";
 inline constexpr const char* kLibraryPathVariable = "LD_LIBRARY_PATH";
+inline constexpr const char* kSysfsLibrary = "softhca-sysfs.so";
+inline constexpr const char* kPreloadVariable = "LD_PRELOAD";
+inline constexpr const char* kSysfsVariable = "SOFTHCA_SYSFS";  // 0: nothing is preloaded
 
 std::filesystem::path own_executable();
 
@@ -28,6 +31,13 @@ bool is_softhca_library(const std::filesystem::path& library);
 
 // LD_LIBRARY_PATH with `folder` in front, once.
 std::string library_path_with(const std::string& folder, const std::string& before);
+
+// LD_PRELOAD with `library` behind what is there, once.
+std::string preload_with(const std::string& library, const std::string& before);
+// Why the library that shows /sys/class/infiniband is not preloaded from a folder; "" if it is.
+std::string why_not_preloaded(const std::filesystem::path& folder);
+// Whether a program has AddressSanitizer in a library, which then has to be the first one.
+bool needs_sanitizer_first(const std::filesystem::path& program);
 
 // What the loader says it would load.
 struct LoaderListing {

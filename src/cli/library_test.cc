@@ -53,6 +53,23 @@ TEST(Library, PutsItsFolderInFrontOnce) {
   EXPECT_EQ(library_path_with("/a", "/ab"), "/a:/ab");
 }
 
+TEST(Library, PreloadsBehindWhatIsPreloadedAlready) {
+  EXPECT_EQ(preload_with("/a/s.so", ""), "/a/s.so");
+  EXPECT_EQ(preload_with("/a/s.so", "/b.so"), "/b.so:/a/s.so");
+  EXPECT_EQ(preload_with("/a/s.so", "/b.so:/a/s.so"), "/b.so:/a/s.so");
+}
+
+TEST(Library, SaysWhyNothingIsPreloaded) {
+  const Folder folder;
+  EXPECT_NE(why_not_preloaded(folder.path).find("there is no " + folder.path.string()),
+            std::string::npos);
+  folder.file(kSysfsLibrary, "");
+  EXPECT_EQ(why_not_preloaded(folder.path), "");
+  folder.file(fs::path("a folder") / kSysfsLibrary, "");
+  EXPECT_NE(why_not_preloaded(folder.path / "a folder").find("LD_PRELOAD cannot"),
+            std::string::npos);
+}
+
 TEST(Library, ReadsWhatTheLoaderListed) {
   const LoaderListing listing = parse_loader_listing(
       "\tlinux-vdso.so.1 (0x00007fe389c7f000)\n"

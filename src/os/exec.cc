@@ -93,10 +93,14 @@ int spawn(const std::vector<std::string>& arguments, const EnvironmentChanges& c
 
 }  // namespace
 
-int exec_program(const std::vector<std::string>& arguments, const EnvironmentChanges& changes) {
-  ASSERT(!arguments.empty());
+int change_environment(const EnvironmentChanges& changes) {
   for (const auto& [name, value] : changes)
     if (::setenv(name.c_str(), value.c_str(), 1) != 0) return errno;
+  return 0;
+}
+
+int exec_program(const std::vector<std::string>& arguments) {
+  ASSERT(!arguments.empty());
   std::vector<std::string> strings = arguments;
   ::execvp(strings[0].c_str(), pointers(strings).data());
   return errno;

@@ -14,9 +14,12 @@ namespace softhca::os {
 // Variables that the program gets besides, or instead of, those of this one.
 using EnvironmentChanges = std::vector<std::pair<std::string, std::string>>;
 
+// Of this process. 0 or errno
+int change_environment(const EnvironmentChanges& changes);
+
 // Becomes the program (searched in PATH), same pid; returns only if that fails, with errno.
 // REQUIRES: arguments[0] is the program.
-int exec_program(const std::vector<std::string>& arguments, const EnvironmentChanges& changes);
+int exec_program(const std::vector<std::string>& arguments);
 
 struct CaughtOutput {
   int exit_status{};   // 128 + signal if it was killed by one

@@ -38,14 +38,14 @@ TEST(Exec, ReportsAProgramThatIsNotThere) {
   const auto caught = run_and_catch({"/nonexistent/program"}, {}, seconds(20));
   ASSERT_FALSE(caught);
   EXPECT_EQ(caught.error(), ENOENT);
-  EXPECT_EQ(exec_program({"/nonexistent/program"}, {}), ENOENT);
+  EXPECT_EQ(exec_program({"/nonexistent/program"}), ENOENT);
 }
 
 TEST(Exec, BecomesTheProgramWithItsEnvironment) {
   const pid_t child = ::fork();
   if (child == 0) {
-    exec_program({"sh", "-c", "test \"$SOFTHCA_EXEC_TEST\" = yes && test $$ = $SOFTHCA_PID"},
-                 {{"SOFTHCA_EXEC_TEST", "yes"}, {"SOFTHCA_PID", std::to_string(::getpid())}});
+    change_environment({{"SOFTHCA_EXEC_TEST", "yes"}, {"SOFTHCA_PID", std::to_string(::getpid())}});
+    exec_program({"sh", "-c", "test \"$SOFTHCA_EXEC_TEST\" = yes && test $$ = $SOFTHCA_PID"});
     ::_exit(99);
   }
   int status = 0;

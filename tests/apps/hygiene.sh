@@ -55,6 +55,15 @@ if [ -e "$build/lib/librdmacm.so.1" ]; then
   inspect "$build/lib/librdmacm.so.1" librdmacm.so.1 'rdma_[a-z_]+|r[a-z0-9]+'
 fi
 
+# What `run` preloads stands in front of functions of libc, and needs nothing else.
+sysfs=$build/lib/softhca-sysfs.so
+libc=$(ldd "$sysfs" | awk '$1 == "libc.so.6" { print $3 }')
+names_of() { nm -D --defined-only "$1" | awk '{ sub(/@.*/, "", $3); print $3 }' | sort -u; }
+none "softhca-sysfs.so exports names of libc only" \
+  "$(comm -23 <(names_of "$sysfs") <(names_of "$libc"))"
+none "softhca-sysfs.so needs libc only" "$(readelf -dW "$sysfs" | grep NEEDED |
+  grep -vE '\[(libc\.so\.6|ld-linux[^]]*)\]' || true)"
+
 # Every verbs program that is installed here finds all its symbols.
 missing='version .* not found|=> not found'
 missing+='|undefined symbol: *(_*ibv_|_*verbs_|rdma_|execute_ioctl|mbps_|mult_)'
