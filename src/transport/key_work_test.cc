@@ -127,6 +127,29 @@ TEST(Requester, AFencedInvalidationWaitsForAllBeforeIt) {
   EXPECT_EQ(r.completions().size(), 3u);
 }
 
+// They waited for each other, for ever.
+TEST(Requester, FencedWorkOnKeysDoesNotWaitForItsLike) {
+  KeyRequester r;
+  r.post(WorkOpcode::BindWindow, 0, true);
+  r.post(WorkOpcode::LocalInvalidate, 0, true);
+  r.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(r.leaving().size(), 1u);
+  EXPECT_EQ(r.memory.locals, (std::vector{0u, 1u}));
+  EXPECT_EQ(r.completions(), (KeyDone{{0, Status::Success}, {1, Status::Success}}));
+}
+
+TEST(Requester, ABindIsCompleteBeforeWhatIsRefusedBehindIt) {
+  KeyRequester r;
+  r.post(WorkOpcode::BindWindow);
+  SendWork refused;
+  refused.work = 1;
+  refused.opcode = WorkOpcode::LocalInvalidate;
+  refused.status = Status::LocalProtection;
+  r.requester.post(refused);
+  EXPECT_TRUE(r.leaving().empty());
+  EXPECT_EQ(r.completions(), (KeyDone{{0, Status::Success}, {1, Status::LocalProtection}}));
+}
+
 TEST(Requester, ARefusedBindEndsTheConnectionInItsTurn) {
   KeyRequester r;
   r.memory.local_refusal = {.id = ReasonId::BindRights};

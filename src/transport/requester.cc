@@ -92,25 +92,29 @@ void Requester::note_window(bool full, Time now) {
 }
 
 // Executes the local work whose turn has come. False if one that lies before the next packet is
-// still waiting, or was refused.
+// still waiting, or was refused; those before it complete all the same.
 bool Requester::execute_locals() {
+  bool all = true;
   for (Operation& op : work_) {
     if (op.first > next_) break;
     if (!op.is_local() || op.executed) continue;
-    if (op.work.status != Status::Success) return false;
-    if (op.work.fence && &op != &work_.front()) return false;
+    // A fenced one waits for all packets before it (CASES C23), not for local work that is done.
+    if (op.work.status != Status::Success || (op.work.fence && oldest_ < op.first)) {
+      all = false;
+      break;
+    }
     if (const trace::Reason refused = memory_.execute_local(op.work.work)) {
       op.work.status =
           op.work.opcode == WorkOpcode::BindWindow ? Status::MwBind : Status::LocalQpOperation;
       op.work.reason = refused;
-      settle();
-      return false;
+      all = false;
+      break;
     }
     op.executed = true;
     if (--locals_ == 0) break;
   }
   settle();
-  return true;
+  return all;
 }
 
 std::optional<Emission> Requester::poll_packet(Time now) {

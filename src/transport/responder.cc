@@ -87,7 +87,7 @@ Responder::Verdict Responder::check_opcode(const Request& request) const {
     default:
       return {.kind = Verdict::Kind::Refuse,
               .fault = Fault::InvalidRequest,
-              .reason = {.id = ReasonId::UnexpectedOpcode, .object = request.info.opcode}};
+              .reason = {.id = ReasonId::UnexpectedOpcode, .object = request.headers.bth.opcode}};
   }
 }
 
