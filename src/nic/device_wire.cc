@@ -138,6 +138,8 @@ std::optional<wire::Packet> Device::parse(const link::Frame& frame) {
   tracer_.count(Counter::PacketBytesReceived, ip_bytes(frame.datagram, frame.bytes.size()));
   const auto parsed = wire::parse(frame.bytes);
   if (parsed) return *parsed;
+  if (parsed.error() == wire::ParseError::UnknownOpcode)
+    if (const auto reserved = wire::parse_reserved(frame.bytes)) return reserved;
   tracer_.count(Counter::PacketsMalformed);
   return std::nullopt;
 }

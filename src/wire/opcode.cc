@@ -128,6 +128,16 @@ const OpcodeInfo* find_opcode(std::uint8_t opcode) {
   return row == kNoRow ? nullptr : &kOpcodes[row];
 }
 
+const OpcodeInfo* find_reserved_opcode(std::uint8_t opcode) {
+  static constexpr OpcodeInfo kReserved[] = {
+      row(Rc, {}, "RC_RESERVED", K::Reserved, Only, kPayload),
+      row(Xrc, {}, "XRC_RESERVED", K::Reserved, Only, kPayload)};
+  if (find_opcode(opcode) != nullptr) return nullptr;
+  const auto* const found =
+      std::ranges::find(kReserved, static_cast<Service>(opcode >> 5), &OpcodeInfo::service);
+  return found == std::end(kReserved) ? nullptr : found;
+}
+
 Operation send_operation(Place place, bool with_immediate) {
   switch (place) {
     case First:

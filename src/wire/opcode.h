@@ -92,6 +92,7 @@ enum class Kind : std::uint8_t {
   Flush,
   AtomicWrite,
   Congestion,
+  Reserved,  // a request, as far as anybody knows
 };
 enum class Place : std::uint8_t { First, Middle, Last, Only };
 
@@ -116,7 +117,8 @@ struct OpcodeInfo {
   }
   constexpr bool is_request() const {
     return kind == Kind::Send || kind == Kind::Write || kind == Kind::ReadRequest ||
-           kind == Kind::Atomic || kind == Kind::Flush || kind == Kind::AtomicWrite;
+           kind == Kind::Atomic || kind == Kind::Flush || kind == Kind::AtomicWrite ||
+           kind == Kind::Reserved;
   }
 };
 
@@ -127,6 +129,9 @@ constexpr std::uint8_t opcode_of(Service service, Operation operation) {
 
 // Null if the opcode is not defined.
 const OpcodeInfo* find_opcode(std::uint8_t opcode);
+// For opcodes of RC and XRC that are not defined, which a responder has to refuse; else null. The
+// row stands for all of a service.
+const OpcodeInfo* find_reserved_opcode(std::uint8_t opcode);
 
 // For SEND and WRITE of RC: the operation at `place`, with or without immediate data.
 Operation send_operation(Place place, bool with_immediate);

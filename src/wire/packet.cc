@@ -194,6 +194,19 @@ Result<Packet, ParseError> parse(ConstBytes bytes) {
   return packet;
 }
 
+std::optional<Packet> parse_reserved(ConstBytes bytes) {
+  Cursor cursor(bytes);
+  Packet packet;
+  unsigned version = 0;
+  ASSERT(cursor.drop_back(kIcrcBytes));
+  packet.icrc = load_le<std::uint32_t>(bytes.last(kIcrcBytes));
+  packet.headers.bth = take_bth(cursor, version);
+  packet.info = find_reserved_opcode(packet.headers.bth.opcode);
+  packet.payload = cursor.rest();
+  if (packet.info == nullptr) return std::nullopt;
+  return packet;
+}
+
 std::size_t emit(const Headers& headers, Bytes out) {
   const OpcodeInfo* info = find_opcode(headers.bth.opcode);
   ASSERT(info != nullptr && headers.bth.pad <= kPadMask && info->header_bytes() <= out.size());

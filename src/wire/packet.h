@@ -8,6 +8,7 @@
 //             (2) parse never reads past its input and refuses what it does not understand
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -90,6 +91,10 @@ struct Packet {
 // `bytes` is the whole UDP payload. Reserved bits are ignored. Pad bytes must be there, but need
 // not be what pad_for says; a CNP must carry its 16 reserved bytes, which are its payload.
 Result<Packet, ParseError> parse(ConstBytes bytes);
+
+// A packet of RC or XRC whose opcode is not defined: what follows the BTH is its payload. Nothing
+// for those of other services. REQUIRES: parse() says UnknownOpcode.
+std::optional<Packet> parse_reserved(ConstBytes bytes);
 
 // Writes BTH and extension headers. Gives how many bytes: find_opcode(...)->header_bytes().
 // REQUIRES: a known opcode, pad <= 3, room for header_bytes().

@@ -244,6 +244,28 @@ TEST(Packet, JudgesEveryOpcodePadAndLengthWithoutReadingOutside) {
   }
 }
 
+// CASES C03: what a responder refuses instead of leaving its peer to wait.
+TEST(Packet, KnowsTheServiceOfAReservedOpcode) {
+  Buffer bytes(kBthBytes + 5 + kIcrcBytes);
+  int found = 0;
+  for (unsigned opcode = 0; opcode < 256; ++opcode) {
+    bytes[0] = static_cast<std::byte>(opcode);
+    const auto parsed = parse(bytes);
+    if (parsed || parsed.error() != ParseError::UnknownOpcode) continue;
+    const auto reserved = parse_reserved(bytes);
+    const auto service = static_cast<Service>(opcode >> 5);
+    ASSERT_EQ(reserved.has_value(), service == Service::Rc || service == Service::Xrc) << opcode;
+    if (!reserved) continue;
+    ++found;
+    EXPECT_EQ(reserved->info->service, service);
+    EXPECT_EQ(reserved->info->kind, Kind::Reserved);
+    EXPECT_TRUE(reserved->info->is_request());
+    EXPECT_EQ(reserved->headers.bth.opcode, opcode);
+    EXPECT_EQ(reserved->payload.size(), 5u);
+  }
+  EXPECT_EQ(found, 7 + 9);
+}
+
 TEST(Packet, RefusesAnyTransportVersionButZero) {
   Buffer packet(kBthBytes + kIcrcBytes);
   Headers headers;
