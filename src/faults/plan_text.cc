@@ -426,6 +426,32 @@ std::uint32_t breaking_line(std::string_view text) {
   return line;
 }
 
+// Where a letter beyond ASCII stands outside quotes and comments: no key has one, and toml++ 3.3 is
+// lost at some (U+FEFE).
+std::optional<std::uint32_t> line_beyond_ascii(std::string_view text) {
+  std::uint32_t line = 1;
+  char quote = 0;
+  bool in_comment = false;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      quote = 0;
+      in_comment = false;
+    } else if (in_comment) {
+      continue;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '#') {
+      in_comment = true;
+    } else if ((static_cast<unsigned char>(c) & 0x80) != 0) {
+      return line;
+    }
+  }
+  return std::nullopt;
+}
+
 // The plan as a whole.
 class PlanReader {
  public:
@@ -494,6 +520,8 @@ Result<Plan, PlanError> PlanReader::read() {
 std::string_view what_name(What what) { return kNames[static_cast<std::size_t>(what)]; }
 
 Result<Plan, PlanError> parse_plan(std::string_view text, const std::string& name) {
+  if (const auto line = line_beyond_ascii(text))
+    return error_at(name, *line, "a letter beyond ASCII, outside of quotes and comments");
   try {
     return PlanReader(toml::parse(text), name).read();
   } catch (const toml::parse_error& bad) {

@@ -192,6 +192,15 @@ TEST(PlanText, WhatIsNotTomlIsAnErrorAndNoMore) {
         << bad;
 }
 
+// toml++ is lost at some of them.
+TEST(PlanText, LettersBeyondAsciiAreForCommentsAndQuotes) {
+  for (const char* bad : {"\xef\xbb\xbe# no", "\xc3\xa9 = 1", "a = 1 \xc3\xa9", "'a' \xc3\xa9 = 1"})
+    EXPECT_EQ(error_of(std::string("seed = 1\n") + bad).substr(0, 41),
+              "/tmp/plan.toml:2: a letter beyond ASCII, ")
+        << bad;
+  EXPECT_TRUE(parse_plan("# caf\xc3\xa9\n[[fault]]\nwhat = \"drop\" # '\xc3\xa9\n", "plan.toml"));
+}
+
 TEST(PlanText, AnErrorIsOneLineWhateverAKeyIsCalled) {
   EXPECT_EQ(fault_error("what = \"drop\"\n\"a\\nb\" = 1").substr(0, 37),
             "/tmp/plan.toml:3: drop has no key a?b");
