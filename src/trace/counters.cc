@@ -79,6 +79,11 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {AccessesFaulted, "accesses_faulted", "faults of a plan that hit accesses to memory"},
     {SocketDrops, "socket_drops",
      "datagrams that found no room in the socket's buffer: raise net.core.rmem_max"},
+    // Named as the counters of Linux (hw_counters of mlx5).
+    {EcnMarked, "np_ecn_marked_roce_packets", "packets received that a full queue has marked"},
+    {CnpsSent, "np_cnp_sent", "congestion notifications sent for such packets"},
+    {CnpsHandled, "rp_cnp_handled", "congestion notifications received and obeyed"},
+    {CnpsIgnored, "rp_cnp_ignored", "congestion notifications received and not obeyed"},
 }};
 
 }  // namespace softhca::trace

@@ -87,6 +87,10 @@ enum class Counter : std::uint16_t {
   RequestsFaulted,
   AccessesFaulted,
   SocketDrops,
+  EcnMarked,
+  CnpsSent,
+  CnpsHandled,
+  CnpsIgnored,
   Count_,
 };
 

@@ -35,6 +35,11 @@ constexpr std::array<QpCounterInfo, kQpCounterCount> all_qp_counters() {
       {RnrNaksSent, "rnr_naks_sent", false, "NAKs sent: no receive was posted"},
       {Duplicates, "duplicates", false, "requests received again"},
       {OutOfOrder, "out_of_order", false, "requests received ahead of their turn"},
+      {EcnMarked, "np_ecn_marked_roce_packets", false,
+       "packets received that a full queue has marked"},
+      {CnpsSent, "np_cnp_sent", false, "congestion notifications sent for such packets"},
+      {CnpsHandled, "rp_cnp_handled", false, "congestion notifications received and obeyed"},
+      {CnpsIgnored, "rp_cnp_ignored", false, "congestion notifications received and not obeyed"},
   }};
 }
 

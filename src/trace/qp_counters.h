@@ -41,6 +41,11 @@ enum class QpCounter : std::uint16_t {
   RnrNaksSent,
   Duplicates,
   OutOfOrder,
+  // Congestion: the notification point, the reaction point.
+  EcnMarked,
+  CnpsSent,
+  CnpsHandled,
+  CnpsIgnored,
   Count_,
 };
 

@@ -79,6 +79,8 @@ class Requester {
   // The device holds the original value as the payload in hand.
   void on_atomic_response(const wire::Headers& headers, Time now);
   void on_time(Time now);
+  // The packet just polled had to wait for its turn by rate.
+  void on_paced(Time now);
   // The payload of an emission could not be read: its work request fails in its turn.
   void on_payload_fault(std::uint32_t work, Status status, const trace::Reason& reason);
   // Fails all outstanding work: the first with `status`, the rest flushed.

@@ -38,6 +38,12 @@ void Requester::restart_timer(Time now) {
     ack_deadline_ = now + timeout_ * (1 << std::min(retry_count_ - retries_left_, 2));
 }
 
+// The timer is for answers, and what is sent slowly is not answered late: it begins with the newest
+// packet. A full window ends that.
+void Requester::on_paced(Time now) {
+  if (ack_deadline_ != Time::never()) restart_timer(now);
+}
+
 void Requester::on_time(Time now) {
   check_invariants();
   if (failed_) return;

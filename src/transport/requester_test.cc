@@ -415,5 +415,19 @@ TEST(Requester, AnXrcRequestNamesTheQueueInEveryPacket) {
   EXPECT_EQ(opcodes, (std::vector<std::uint8_t>{0xa0, 0xa1, 0xa3, 0xa6, 0xa7, 0xa8, 0xac, 0xb3}));
 }
 
+// 9.7.6.1.3: the timer is for an answer that was asked for, and a slow sender asks late.
+TEST(Requester, APacketThatWaitedForItsTurnStartsTheTimerAnew) {
+  RequesterTalk t;
+  t.post(WorkOpcode::Write, 2 * kRequesterMtu);
+  ASSERT_TRUE(t.requester.poll_packet(t.now));
+  t.now = t.now + (kTimeout - picoseconds(1));
+  ASSERT_TRUE(t.requester.poll_packet(t.now));
+  t.requester.on_paced(t.now);
+  EXPECT_EQ(t.requester.next_deadline(), t.now + kTimeout);
+  t.acknowledge(1);
+  t.requester.on_paced(t.now);
+  EXPECT_EQ(t.requester.next_deadline(), Time::never());
+}
+
 }  // namespace
 }  // namespace softhca::transport

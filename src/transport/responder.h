@@ -82,6 +82,10 @@ class Responder {
   bool failed() const { return failed_; }
   bool has_replies() const { return !replies_.empty(); }
   bool has_news() const { return failure_.has_value() || !done_.empty(); }
+  // The next packet is of a READ response.
+  bool is_read_next() const {
+    return !replies_.empty() && replies_.front().form == Reply::Form::Read;
+  }
 
   // Attributes that may change while connected.
   void set_max_reads(std::uint8_t count) { settings_.max_reads = count; }  // CASES C25

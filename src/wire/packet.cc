@@ -21,8 +21,6 @@ constexpr unsigned kAethKindMask = 0x3;
 constexpr unsigned kAethValueMask = 0x1f;
 // FETH: placement type (bits 3:0) and selectivity level (bits 5:4).
 constexpr std::uint32_t kFlushMask = 0x3f;
-// A CNP carries 16 reserved bytes.
-constexpr std::size_t kCnpPayloadBytes = 16;
 
 Bth take_bth(Cursor& cursor, unsigned& version) {
   Bth bth;

@@ -22,6 +22,7 @@ inline constexpr std::size_t kBthBytes = 12;
 inline constexpr std::size_t kIcrcBytes = 4;
 inline constexpr std::size_t kMaxHeaderBytes = 12 + 4 + 28 + 16;  // more than any opcode needs
 inline constexpr std::uint32_t kMaxMtu = 4096;
+inline constexpr std::size_t kCnpPayloadBytes = 16;  // reserved
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 
 // ACK syndrome: bits 6:5 are the kind, bits 4:0 its value.
