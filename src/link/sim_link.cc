@@ -15,9 +15,21 @@ constexpr std::int64_t kEthernetOverhead = 14 + 4 + 8 + 12;
 // How long an overtaken frame is held back at most, where the network has no delay of its own.
 constexpr Duration kReorderingAtLeast = microseconds(1);
 
-std::int64_t bytes_on_wire(const Frame& frame) {
-  const std::size_t ip = frame.datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes;
-  return kEthernetOverhead + static_cast<std::int64_t>(ip + wire::kUdpBytes + frame.bytes.size());
+std::int64_t bytes_on_wire(const wire::Datagram& datagram, std::size_t udp_payload) {
+  const std::size_t ip = datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes;
+  return kEthernetOverhead + static_cast<std::int64_t>(ip + wire::kUdpBytes + udp_payload);
+}
+
+// RFC 3168: the lower two bits of the traffic class. 0: may not be marked; 3: is marked.
+constexpr std::uint8_t kEcnBits = 3;
+
+// In parts of 1,000,000.
+std::uint64_t mark_chance(const SwitchPort& port, std::int64_t queued) {
+  if (port.marks_all_at == 0 || queued < port.marks_from) return 0;
+  if (queued >= port.marks_all_at) return 1'000'000;
+  return static_cast<std::uint64_t>(1000 * std::int64_t{port.marks_at_most} *
+                                    (queued - port.marks_from) /
+                                    (port.marks_all_at - port.marks_from));
 }
 
 }  // namespace
@@ -39,6 +51,7 @@ class SimNetwork::End final : public Link {
 
   std::size_t receive(std::span<Frame> out, Time now) override {
     lent_.clear();
+    network_.pass_port(*this, now);
     while (lent_.size() < out.size() && !inbox_.empty() && inbox_.begin()->first.first <= now) {
       if (connected_)
         lent_.push_back(std::move(inbox_.begin()->second));
@@ -52,7 +65,8 @@ class SimNetwork::End final : public Link {
   }
 
   Time next_arrival() const override {
-    return inbox_.empty() ? Time::never() : inbox_.begin()->first.first;
+    const Time waiting = port_.empty() ? Time::never() : port_.begin()->first.first;
+    return earlier(waiting, inbox_.empty() ? Time::never() : inbox_.begin()->first.first);
   }
 
  private:
@@ -65,10 +79,13 @@ class SimNetwork::End final : public Link {
   SimNetwork& network_;
   std::vector<wire::Gid> addresses_;
   bool connected_ = true;
-  Time busy_until_{};                                         // this host's wire
-  std::map<const End*, Time> last_arrival_;                   // by destination; keeps the order
-  std::map<std::pair<Time, std::uint64_t>, InFlight> inbox_;  // by arrival, then by sending
-  std::vector<InFlight> lent_;                                // what the last receive() gave away
+  Time busy_until_{};                        // this host's wire
+  std::map<const End*, Time> last_arrival_;  // by destination; keeps the order
+  using Arrivals = std::map<std::pair<Time, std::uint64_t>, InFlight>;
+  Arrivals inbox_;              // by arrival, then by sending
+  Arrivals port_;               // the same at the switch's port towards this host, if that is slow
+  Time port_busy_until_{};      // with what has passed it
+  std::vector<InFlight> lent_;  // what the last receive() gave away
 };
 
 SimNetwork::SimNetwork(std::uint64_t seed, const SimCosts& costs) : prng_(seed), costs_(costs) {}
@@ -106,7 +123,8 @@ Time SimNetwork::next_arrival() const {
 void SimNetwork::carry(End& from, const Frame& frame, Time now) {
   ++statistics_.sent;
   from.busy_until_ =
-      later(from.busy_until_, now) + picoseconds(costs_.ps_per_byte) * bytes_on_wire(frame);
+      later(from.busy_until_, now) +
+      picoseconds(costs_.ps_per_byte) * bytes_on_wire(frame.datagram, frame.bytes.size());
   bool is_wanted = false;
   for (const auto& end : ends_) {
     if (!end->has(frame.datagram.destination)) continue;
@@ -130,8 +148,43 @@ void SimNetwork::deliver(End& from, End& to, const Frame& frame) {
   }
   const int copies = prng_.chance(costs_.duplication, 1000) ? 2 : 1;
   if (copies == 2) ++statistics_.duplicated;
+  End::Arrivals& arrivals = costs_.port.ps_per_byte == 0 ? to.inbox_ : to.port_;
   for (int i = 0; i < copies; ++i)
-    to.inbox_.emplace(std::pair(arrival_time(from, to), sequence_++), copy);
+    arrivals.emplace(std::pair(arrival_time(from, to), sequence_++), copy);
+}
+
+// Takes up, in the order in which they came there, what has come to the port of this host.
+void SimNetwork::pass_port(End& to, Time now) {
+  const SwitchPort& port = costs_.port;
+  for (; !to.port_.empty() && to.port_.begin()->first.first <= now;
+       to.port_.erase(to.port_.begin())) {
+    auto& [place, frame] = *to.port_.begin();
+    const auto [arrived, number] = place;
+    const std::int64_t bytes = bytes_on_wire(frame.datagram, frame.bytes.size());
+    const Time begins = later(to.port_busy_until_, arrived);
+    const std::int64_t queued =
+        port.ps_per_byte == 0 ? 0 : (begins - arrived).ps / port.ps_per_byte;
+    if (port.queue_bytes != 0 && queued + bytes > port.queue_bytes) {
+      ++statistics_.overflowed;
+      continue;
+    }
+    std::uint8_t& traffic_class = frame.datagram.traffic_class;
+    const std::uint64_t chance = mark_chance(port, queued);
+    if ((traffic_class & kEcnBits) != 0 && chance != 0 && prng_.chance(chance, 1'000'000)) {
+      traffic_class |= kEcnBits;
+      ++statistics_.marked;
+    }
+    to.port_busy_until_ = begins + picoseconds(port.ps_per_byte) * bytes;
+    to.inbox_.emplace(std::pair(to.port_busy_until_, number), std::move(frame));
+  }
+}
+
+std::int64_t SimNetwork::queued_bytes(const wire::Gid& host, Time now) const {
+  if (costs_.port.ps_per_byte == 0) return 0;
+  for (const auto& end : ends_)
+    if (end->has(host))
+      return (later(end->port_busy_until_, now) - now).ps / costs_.port.ps_per_byte;
+  return 0;
 }
 
 Time SimNetwork::arrival_time(End& from, const End& to) {

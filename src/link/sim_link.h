@@ -4,6 +4,11 @@
 // for an address that nobody has is lost. Without reordering, what one host sends to another
 // arrives in order.
 //
+// Between the hosts is a switch. Its port towards each host may be slow: frames then wait there in
+// one queue, the longer the more of them are marked (RFC 3168: CE, if they may be), and are lost
+// where it is full. Marks are given by chance, as by the switches of DCQCN (Zhu et al., SIGCOMM
+// 2015, figure 5).
+//
 // Threads  one for the whole network
 #pragma once
 #include <cstdint>
@@ -16,6 +21,14 @@
 
 namespace softhca::link {
 
+struct SwitchPort {
+  std::int64_t ps_per_byte{};     // headers included; 0: as fast as anything, and all below is void
+  std::int64_t queue_bytes{};     // that it holds; 0: no limit
+  std::int64_t marks_from{};      // queued bytes from which frames may be marked (K_min) ...
+  std::int64_t marks_all_at{};    // ... and from which all are (K_max); 0: none ever
+  std::uint32_t marks_at_most{};  // parts in 1000 just below that (P_max)
+};
+
 struct SimCosts {
   Duration delay{};            // of every frame
   Duration delay_spread{};     // up to this much is added, at random
@@ -25,6 +38,7 @@ struct SimCosts {
   std::uint32_t duplication{};
   std::uint32_t reordering{};  // frames that may be overtaken
   std::uint32_t corruption{};  // frames that lose a bit
+  SwitchPort port{};
 };
 
 struct SimStatistics {
@@ -34,6 +48,8 @@ struct SimStatistics {
   std::uint64_t duplicated{};
   std::uint64_t reordered{};
   std::uint64_t corrupted{};
+  std::uint64_t marked{};
+  std::uint64_t overflowed{};  // lost in the full queue of a port
 };
 
 class SimNetwork {
@@ -55,6 +71,8 @@ class SimNetwork {
 
   Time next_arrival() const;
   const SimStatistics& statistics() const { return statistics_; }
+  // What waits in the port towards this host.
+  std::int64_t queued_bytes(const wire::Gid& host, Time now) const;
 
  private:
   class End;
@@ -62,6 +80,7 @@ class SimNetwork {
   void deliver(End& from, End& to, const Frame& frame);
   void carry(End& from, const Frame& frame, Time now);
   Time arrival_time(End& from, const End& to);
+  void pass_port(End& to, Time now);
 
   Prng prng_;
   SimCosts costs_;
