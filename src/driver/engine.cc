@@ -22,7 +22,8 @@ EngineState::EngineState(const EngineParts& p)
               .frames = p.frames,
               .first_qpn = p.first_qpn,
               .qpn_start = static_cast<std::uint32_t>(p.seed >> 16),
-              .faults = p.faults}),
+              .faults = p.faults,
+              .congestion = p.congestion}),
       registrations(parts, device.keys()),
       pds(1, nic::kMaxPds) {
   parts.config.set_bus_master(true);
@@ -359,6 +360,7 @@ void Engine::set_port(const PortAttributes& port, std::vector<GidEntry> gids) {
   for (const GidEntry& entry : gids) addresses.push_back(entry.gid);
   EngineState& s = *state_;
   s.device.set_addresses(std::move(addresses));
+  s.device.set_line_rate(port.speed_mbps);
   const bool is_other_state = s.port.state != port.state;
   const bool is_other_table = !std::ranges::equal(s.gids, gids);
   s.port = port;

@@ -17,6 +17,7 @@
 #include "nic/records.h"
 #include "pcie/config_space.h"
 #include "trace/journal.h"
+#include "transport/congestion.h"
 
 namespace softhca::driver {
 
@@ -62,6 +63,7 @@ struct EngineParts {
   std::function<bool()> may_use_raw_packets = [] { return true; };
   link::FramePort* frames = nullptr;   // null: those frames stay in the device
   faults::Injector* faults = nullptr;  // a plan of faults; null: none
+  transport::CongestionSettings congestion = {};
 };
 
 }  // namespace softhca::driver

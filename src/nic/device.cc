@@ -18,6 +18,7 @@ Device::Device(const Parts& parts)
       interrupts_(parts.interrupts),
       tables_(parts.tables),
       faults_(parts.faults),
+      congestion_(parts.congestion),
       keys_(parts.tables),
       memory_(parts.memory, keys_, parts.tracer),
       srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
@@ -64,7 +65,8 @@ void Device::create_qp(const QpContext& context) {
   Slot& slot = slots_[index];
   slot = {};
   QpRecord& record = tables_.qps[index];
-  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters, faults_);
+  slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters,
+                                        congestion_, faults_);
   if (faults_ != nullptr) faults_->note_queue_pair(context.qpn);
   used_slots_.push_back(index);
   record = {.qpn = context.qpn.value,

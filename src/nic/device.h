@@ -55,6 +55,7 @@ class Device {
     std::uint32_t first_qpn = 0x100000;  // of this device's block, also of its SRQNs
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
     faults::Injector* faults = nullptr;  // a plan of faults
+    transport::CongestionSettings congestion = {};
   };
   explicit Device(const Parts& parts);
 
@@ -66,6 +67,10 @@ class Device {
   Steering& steering() { return steering_; }
   // Whose RoCEv2 packets are the device's own and not for flow rules.
   void set_addresses(std::vector<wire::Gid> addresses) { addresses_ = std::move(addresses); }
+  // Of the port; 0: not known. Counts for queue pairs that come to RTR from now on.
+  void set_line_rate(std::uint64_t mbps) {
+    congestion_.line_mbps = static_cast<std::int64_t>(mbps);
+  }
   // Opens the interface for frames as far as there is a use for them, or closes it: after a change
   // of flow rules or of a raw packet queue pair. FAILS WITH FramesStayInside, and they do
   Result<void, trace::Reason> open_for_frames();
@@ -205,6 +210,7 @@ class Device {
   void deliver_multicast(const link::Frame& frame, Time now);
   bool examine(const link::Frame& frame, Arrived& into, Time now);
   void note_received(Slot& slot, const Arrived& arrived, Time now);
+  void take_notification(const Arrived& arrived, Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
   void deliver_datagram(const Arrived& arrived, Time now);
@@ -225,6 +231,7 @@ class Device {
   pcie::InterruptTarget& interrupts_;
   Tables tables_;
   faults::Injector* faults_;
+  transport::CongestionSettings congestion_;
   KeyTable keys_;
   Multicast multicast_;
   HostMemory memory_;

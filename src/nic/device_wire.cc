@@ -65,6 +65,10 @@ void Device::note_received(Slot& slot, const Arrived& arrived, Time now) {
                           ip_bytes(arrived.frame->datagram, arrived.frame->bytes.size()));
   tracer_.emit(EventKind::PacketReceived, now, bth.dest_qpn.value, bth.opcode, bth.psn.value,
                arrived.packet.payload.size());
+  // IBTA A17.9: whoever sent it is told.
+  const wire::Datagram& datagram = arrived.frame->datagram;
+  if (transport::is_marked(datagram.traffic_class)) [[unlikely]]
+    if (slot.qp->on_marked(arrived.packet, datagram, now)) activate(slot);
 }
 
 void Device::deliver(std::span<const Arrived> run, Time now) {
@@ -93,6 +97,12 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
     }
   }
   qp.end_run();
+}
+
+// IBTA A17.9: what a queue pair sends is in somebody's way.
+void Device::take_notification(const Arrived& arrived, Time now) {
+  note_received(*arrived.slot, arrived, now);
+  arrived.slot->qp->on_notification(now);
 }
 
 // C9-101: what cannot be received is dropped, and nobody but the counters hears of it.
@@ -163,7 +173,9 @@ bool Device::hears(const QueuePair& qp, const wire::Packet& packet) {
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
   const bool key_fits = (packet.headers.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  return receives && !qp.is_raw() && packet.info->service == qp.service() && key_fits;
+  const bool is_of_service =
+      packet.info->service == qp.service() || packet.info->kind == wire::Kind::Congestion;
+  return receives && !qp.is_raw() && is_of_service && key_fits;
 }
 
 bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
@@ -181,6 +193,10 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
   if (!is_intact(frame, *packet, now)) return false;
   if (!hears(*slot->qp, *packet) || !is_from_peer(*slot->qp, frame)) return refuse();
   into = {*packet, slot, &frame};
+  if (packet->info->kind == wire::Kind::Congestion) [[unlikely]] {
+    take_notification(into, now);
+    return false;
+  }
   return true;
 }
 
@@ -238,7 +254,7 @@ bool Device::transmit(Time now, Turn first) {
     while (turn > 0 && has_room() && build_frame(slot, now, first, turn)) --turn, --budget;
     if (turn == 0 || !has_room()) activate(slot);
     worked |= turn != whole_turn;
-    if (turn != whole_turn) timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
+    timers_at_ = earlier(timers_at_, slot.qp->next_deadline());
     if (outbox_.size() >= kFrames / 2 || built_bytes_ >= kBatchBytes) flush_outbox(now);
     if (raw_waiting_ >= kRawFrames / 2) send_frames();
   }
@@ -294,7 +310,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
                headers.bth.dest_qpn.value);
   if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
-  else if (outgoing->is_response || outgoing->emission.again)
+  else if (outgoing->is_response || outgoing->is_notification || outgoing->emission.again)
     count_transport(slot, now);
   return true;
 }

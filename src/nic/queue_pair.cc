@@ -48,13 +48,15 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 }  // namespace
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-                     trace::Tracer& tracer, trace::QpCounters& counters, faults::Injector* faults)
+                     trace::Tracer& tracer, trace::QpCounters& counters,
+                     const transport::CongestionSettings& congestion, faults::Injector* faults)
     : context_(context),
       memory_(memory),
       shared_(shared),
       tracer_(tracer),
       counters_(counters),
       faults_(faults),
+      congestion_(congestion),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
 
@@ -71,8 +73,10 @@ void QueuePair::to_rtr(const transport::QpAttributes& a, const wire::Datagram& p
         *this);
     return;
   }
-  path_ = path;
   turn_packets_ = std::min(kStagedPackets, kTurnBytes / a.path_mtu_bytes);
+  peer_ = a.dest_qpn;
+  if (congestion_.controls()) rate_.emplace(transport::mbps(congestion_.line_mbps));
+  set_path(path);
   if (context_.type == transport::QpType::XrcSend) return;
   if (context_.type == transport::QpType::Uc) {
     unreliable_ = std::make_unique<transport::UnreliableConnection>(
@@ -144,7 +148,7 @@ void QueuePair::set_state(QpState state) {
 }
 
 void QueuePair::adjust(const transport::QpAttributes& a, const wire::Datagram& path) {
-  if (!path.destination.is_zero()) path_ = path;
+  if (!path.destination.is_zero()) set_path(path);
   if (requester_)
     requester_->set_patience({.timeout = transport::ack_timeout(a.timeout),
                               .retry_count = a.retry_count,
@@ -176,6 +180,9 @@ void QueuePair::to_reset() {
   flushed_.clear();
   rendezvous_.clear();
   stalled_until_ = {};
+  notifications_ = {};
+  rate_.reset();
+  paced_until_ = Time::never();
   state_ = QpState::Reset;
 }
 
@@ -267,18 +274,23 @@ void QueuePair::take_response(const wire::Packet& packet, Time now) {
 
 void QueuePair::on_time(Time now) {
   if (now >= stalled_until_) stalled_until_ = {};
+  if (now >= paced_until_) paced_until_ = Time::never();
   if (requester_) requester_->on_time(now);
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_packet(Time now, Turn first) {
+  if (notifications_.is_waiting()) [[unlikely]]
+    return poll_notification();
   auto packet = first == Turn::Responses ? poll_response(now) : poll_request(now);
   if (!packet) packet = first == Turn::Responses ? poll_request(now) : poll_response(now);
+  if (rate_) pace(packet, now);
   return packet;
 }
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
   const bool sends = state_ == QpState::Rts || (state_ == QpState::Sqd && !datagrams_);
   if (!sends || (!requester_ && !datagrams_ && !unreliable_)) return std::nullopt;
+  if (rate_ && !may_send(now)) return std::nullopt;
   now_ = now;
   const auto emission = requester_    ? requester_->poll_packet(now)
                         : unreliable_ ? unreliable_->poll_packet()
@@ -288,6 +300,7 @@ std::optional<QueuePair::Outgoing> QueuePair::poll_request(Time now) {
 
 std::optional<QueuePair::Outgoing> QueuePair::poll_response(Time now) {
   if (!responder_ || now < stalled_until_) return std::nullopt;
+  if (rate_ && responder_->is_read_next() && !may_send(now)) return std::nullopt;
   const auto emission = responder_->poll_packet();
   return emission ? std::optional(Outgoing{*emission, true}) : std::nullopt;
 }
@@ -333,7 +346,9 @@ Outcome QueuePair::gather(const Outgoing& outgoing, const Rooms& rooms, Time now
   const PayloadRef& from = outgoing.emission.payload;
   const Bytes to = rooms.at(0).first(from.bytes);
   Outcome outcome{.ready_at = now};
-  if (from.place == PayloadRef::Place::Region) {
+  if (from.place == PayloadRef::Place::None) {
+    std::ranges::fill(to, std::byte{0});
+  } else if (from.place == PayloadRef::Place::Region) {
     outcome = memory_.read({.key = from.key,
                             .pd = domain_of(from),
                             .right = KeyRight::RemoteRead,
@@ -541,7 +556,7 @@ std::optional<transport::ResponderFailure> QueuePair::poll_failure() {
 }
 
 Time QueuePair::next_deadline() const {
-  const Time at = requester_ ? requester_->next_deadline() : Time::never();
+  const Time at = requester_ ? earlier(requester_->next_deadline(), paced_until_) : paced_until_;
   return stalled_until_ == Time{} ? at : earlier(at, stalled_until_);
 }
 

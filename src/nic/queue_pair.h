@@ -23,7 +23,9 @@
 #include "nic/shared_receive_queue.h"
 #include "nic/steering.h"
 #include "transport/attributes.h"
+#include "transport/congestion.h"
 #include "transport/datagram.h"
+#include "transport/rate_control.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
 #include "transport/unreliable.h"
@@ -76,9 +78,10 @@ class QueuePair final : public transport::MemoryPort {
   static constexpr std::size_t kStagedPackets = 64;  // whose payload is read at once
   static constexpr std::size_t kTurnBytes = 65536;
 
-  // `counters` outlive this object; `faults` is null without a plan of them.
+  // `counters` and `congestion` outlive this object; `faults` is null without a plan of them.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
-            trace::Tracer& tracer, trace::QpCounters& counters, faults::Injector* faults);
+            trace::Tracer& tracer, trace::QpCounters& counters,
+            const transport::CongestionSettings& congestion, faults::Injector* faults);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -109,11 +112,16 @@ class QueuePair final : public transport::MemoryPort {
                                             const wire::Datagram& datagram, Time now);
   // And for one of raw packets: an Ethernet frame that the device's rules steer to it.
   transport::Datagrams::Arrival on_frame(ConstBytes frame, std::uint32_t tag, Time now);
+  // A packet for it was marked on its way. True if its sender is to be told.
+  bool on_marked(const wire::Packet& packet, const wire::Datagram& datagram, Time now);
+  // A congestion notification, from the peer; for datagrams, from anybody.
+  void on_notification(Time now);
   void on_time(Time now);
 
   struct Outgoing {
     transport::Emission emission;
     bool is_response{};
+    bool is_notification{};
   };
   // The next packet. Its payload is then gathered into the first of the rooms by gather(), which
   // tells the transport if it could not be (then the packet does not leave). The others are for the
@@ -200,9 +208,14 @@ class QueuePair final : public transport::MemoryPort {
     return context_.xrcd == 0 ? context_.pd : named_ != nullptr ? named_->context().pd : 0;
   }
   std::uint32_t domain_of(const transport::PayloadRef& region);
+  void set_path(const wire::Datagram& path);
   void take_response(const wire::Packet& packet, Time now);
   std::optional<Outgoing> poll_request(Time now);
   std::optional<Outgoing> poll_response(Time now);
+  bool may_send(Time now);
+  void pace(const std::optional<Outgoing>& outgoing, Time now);
+  Outgoing poll_notification();
+  void count(trace::QpCounter of_pair, trace::Counter of_device);
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
   transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
@@ -256,6 +269,12 @@ class QueuePair final : public transport::MemoryPort {
   bool notify_drained_ = false;
   wire::Datagram path_;
   std::size_t turn_packets_ = kTurnBytes / wire::kMaxMtu;
+  wire::Qpn peer_;
+  const transport::CongestionSettings& congestion_;
+  transport::NotificationPoint notifications_;
+  wire::Datagram notification_path_;                 // of the one that is to leave
+  std::optional<transport::RateControl> rate_;       // from RTR on, where rates are controlled
+  Time paced_until_ = Time::never();                 // when what it held back may go
   std::unique_ptr<transport::Requester> requester_;  // from RTS on
   std::unique_ptr<transport::Responder> responder_;  // from RTR on
   // Datagrams and raw packets: instead of both, from RTR on.

@@ -100,6 +100,7 @@ Datagrams::Arrival QueuePair::on_frame(ConstBytes frame, std::uint32_t tag, Time
 }
 
 const wire::Datagram& QueuePair::path_of(const Outgoing& outgoing) const {
+  if (outgoing.is_notification) return notification_path_;
   if (!is_for_datagrams()) return path_;
   return fetched_[outgoing.emission.payload.work % kFetchedSlots].path;
 }

@@ -10,6 +10,7 @@ namespace softhca::nic {
 using pcie::Outcome;
 using trace::Counter;
 using trace::EventKind;
+using trace::QpCounter;
 using trace::Reason;
 using trace::ReasonId;
 using transport::QpState;
@@ -177,6 +178,73 @@ void QueuePair::on_payload_fault(std::uint32_t work, const Reason& reason) {
     unreliable_->on_payload_fault(status, reason);
   else
     datagrams_->on_payload_fault(status, reason);
+}
+
+// Connections send what may be marked, if they obey when they are told of it.
+void QueuePair::set_path(const wire::Datagram& path) {
+  path_ = path;
+  if (rate_) path_.traffic_class = transport::with_ecn(path.traffic_class, transport::kEcnCapable);
+}
+
+// Notifications are not answered, or they would go to and fro; nor are multicasts: all who hear one
+// would do it at once.
+bool QueuePair::on_marked(const wire::Packet& packet, const wire::Datagram& datagram, Time now) {
+  count(QpCounter::EcnMarked, Counter::EcnMarked);
+  if (!congestion_.notifies() || packet.info->kind == wire::Kind::Congestion ||
+      datagram.destination.is_multicast())
+    return false;
+  const wire::Qpn peer = is_for_datagrams() ? packet.headers.source_qpn : peer_;
+  if (!notifications_.on_marked(peer, packet.headers.bth.pkey, congestion_.cnp_interval, now))
+    return false;
+  notification_path_ = path_;
+  if (is_for_datagrams())
+    notification_path_ = {.source = datagram.destination,
+                          .destination = datagram.source,
+                          .source_port = datagram.destination_port,
+                          .traffic_class = datagram.traffic_class};
+  std::uint8_t& traffic_class = notification_path_.traffic_class;
+  traffic_class = transport::with_ecn(traffic_class, 0);
+  return true;
+}
+
+// One of datagrams does not slow down: the others that it sends to have done nothing, and anybody
+// could have sent it.
+void QueuePair::on_notification(Time now) {
+  if (!rate_) return count(QpCounter::CnpsIgnored, Counter::CnpsIgnored);
+  count(QpCounter::CnpsHandled, Counter::CnpsHandled);
+  rate_->on_notification(now);
+}
+
+QueuePair::Outgoing QueuePair::poll_notification() {
+  count(QpCounter::CnpsSent, Counter::CnpsSent);
+  return {.emission = notifications_.poll_packet(), .is_response = true, .is_notification = true};
+}
+
+bool QueuePair::may_send(Time now) {
+  if (rate_->may_send(now)) return true;
+  paced_until_ = rate_->next_deadline();
+  return false;
+}
+
+// What was polled, or that there was nothing to poll.
+void QueuePair::pace(const std::optional<Outgoing>& outgoing, Time now) {
+  if (!outgoing) {
+    if (rate_->next_deadline() <= now) rate_->on_idle();
+    return;
+  }
+  const transport::Emission& emission = outgoing->emission;
+  const wire::OpcodeInfo& info = *wire::find_opcode(emission.headers.bth.opcode);
+  if (!rate_->is_limited() || (outgoing->is_response && info.kind != wire::Kind::ReadResponse))
+    return;
+  rate_->on_sent(static_cast<std::int64_t>(wire::kMaxIpUdpBytes + info.header_bytes() +
+                                           emission.payload.bytes + wire::kIcrcBytes),
+                 now);
+  if (requester_ && !outgoing->is_response) requester_->on_paced(now);
+}
+
+void QueuePair::count(QpCounter of_pair, Counter of_device) {
+  counters_.add(of_pair);
+  tracer_.count(of_device);
 }
 
 }  // namespace softhca::nic

@@ -213,7 +213,8 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
             if (on_group) on_group(group, false);
           },
       .frames = settings.frames,
-      .faults = m.faults.get()});
+      .faults = m.faults.get(),
+      .congestion = settings.congestion});
   engine_->set_port({.state = driver::PortState::Active,
                      .max_mtu = 4096,
                      .active_mtu = settings.mtu,

@@ -38,6 +38,7 @@ struct HostSettings {
   bool structure_caches = false;  // the IOMMU remembers where its tables lie
   bool acs_redirect = true;  // the switch sends requests between the two up to the root complex
   faults::Plan faults;       // none: nothing fails that is not wrong
+  transport::CongestionSettings congestion;
   trace::Journal* journal = nullptr;
   std::function<void(const wire::Gid& group, bool joined)> on_group;  // of the host's link
   link::FramePort* frames = nullptr;  // for raw packets; null: there is none

@@ -137,7 +137,7 @@ void bring_up(driver::Engine& engine, driver::QueuePair& qp, const Host& peer,
                .source_gid_index = 0,
                .flow_label = 0,
                .hop_limit = 64,
-               .traffic_class = 0,
+               .traffic_class = s.traffic_class,
                .service_level = 0,
                .port = 1};
   a.path_mtu_bytes = s.mtu;

@@ -103,6 +103,7 @@ struct ConnectionSettings {
   std::uint8_t min_rnr_timer = 1;  // 10 us
   std::uint8_t max_reads = 4;
   std::uint32_t access = 1 | 2 | 4 | 8;  // of the queue pairs
+  std::uint8_t traffic_class = 0;        // what the address vector says
   wire::Psn psn_a{0xff'fff0};            // soon wraps
   wire::Psn psn_b{0x12'3456};
   driver::EventSink* events_a = nullptr;
