@@ -183,6 +183,8 @@ void Grammar::add_run() {
       "Record every step of each process to FILE.PID: softhca explain");
   add("--ledger", run_values.ledger, "FILE", "Add what each process did to FILE: softhca ledger");
   add("--faults", run_values.faults, "PLAN", "Inject the faults of PLAN (TOML): docs/faults.md");
+  add("--ecn", run_values.ecn, "HOW", "Congestion: off, notify (default) or control")
+      ->check(CLI::IsMember({"off", "notify", "control"}));
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");

@@ -113,6 +113,7 @@ TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
                          {"run", "--netdev"},
                          {"run", "--netdev", "", "p"},
                          {"run", "--pin", "glue", "p"},
+                         {"run", "--ecn", "loud", "p"},
                          {"run", ""},
                          {"ledger"},
                          {"explain"},

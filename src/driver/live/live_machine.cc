@@ -52,6 +52,18 @@ std::optional<os::PinBackend> backend_named(const std::optional<std::string>& na
   return std::nullopt;
 }
 
+transport::CongestionSettings congestion_from_environment() {
+  using Ecn = transport::CongestionSettings::Ecn;
+  constexpr std::uint64_t kLongestUs = 1'000'000;
+  transport::CongestionSettings settings;
+  const std::string ecn = os::env_text("SOFTHCA_ECN").value_or("");
+  if (ecn == "off") settings.ecn = Ecn::Off;
+  if (ecn == "control") settings.ecn = Ecn::Control;
+  const auto us = os::env_number("SOFTHCA_CNP_INTERVAL");
+  if (us && *us <= kLongestUs) settings.cnp_interval = microseconds(static_cast<std::int64_t>(*us));
+  return settings;
+}
+
 // A string of JSON: quotes and backslashes escaped, control characters left out.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
@@ -74,7 +86,8 @@ Result<LiveSettings, Reason> LiveSettings::from_environment() {
                       .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
                       .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
                       .ledger = os::env_text("SOFTHCA_LEDGER").value_or(""),
-                      .faults = os::env_text("SOFTHCA_FAULTS").value_or("")};
+                      .faults = os::env_text("SOFTHCA_FAULTS").value_or(""),
+                      .congestion = congestion_from_environment()};
 }
 
 Result<std::unique_ptr<LiveMachine>, NotOpened> LiveMachine::open(const DeviceDescription& which) {
@@ -259,7 +272,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .interface = description_.interface,
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
                   .frames = &frames_port_,
-                  .faults = faults_.get()});
+                  .faults = faults_.get(),
+                  .congestion = settings_.congestion});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](trace::Telling how, std::string_view what, const Reason& reason,

@@ -37,6 +37,7 @@ struct LiveSettings {
   std::string trace;
   std::string ledger;
   std::string faults;
+  transport::CongestionSettings congestion{};
 
   // FAILS WITH ProfileUnknown
   static Result<LiveSettings, trace::Reason> from_environment();
