@@ -310,7 +310,7 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
                headers.bth.dest_qpn.value);
   if (qp.is_unreliable())
     after_work(slot, now);  // done with its packet
-  else if (outgoing->is_response || outgoing->is_notification || outgoing->emission.again)
+  else if (outgoing->is_response || outgoing->emission.again)
     count_transport(slot, now);
   return true;
 }

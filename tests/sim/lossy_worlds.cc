@@ -233,9 +233,11 @@ void take_completions(const Connection::End& end, Flow& out, Flow& in) {
 
 }  // namespace
 
-LossyOutcome run_lossy_world(std::uint64_t seed) {
+LossyOutcome run_lossy_world(std::uint64_t seed, Roads roads) {
   Prng prng(seed);
-  World world(random_settings(prng));
+  WorldSettings world_settings = random_settings(prng);
+  build(roads, world_settings);
+  World world(world_settings);
   ConnectionSettings settings;
   settings.type = prng.chance(1, 2) ? QpType::Uc : QpType::Ud;
   settings.mtu = settings.type == QpType::Ud ? 4096 : 256u << prng.below(5);  // Ud: the port's

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "worlds.h"
+
 namespace softhca::sim {
 
 struct LossyOutcome {
@@ -19,6 +21,6 @@ struct LossyOutcome {
 };
 
 // Everything about a world follows from its seed.
-LossyOutcome run_lossy_world(std::uint64_t seed);
+LossyOutcome run_lossy_world(std::uint64_t seed, Roads roads = Roads::Plain);
 
 }  // namespace softhca::sim

@@ -27,6 +27,13 @@ TEST(LossyWorlds, WhatArrivesIsWhatWasSentAndOverAGoodNetworkAllOfIt) {
   }
 }
 
+TEST(LossyWorlds, CongestionMakesThemSlowerAndNothingElse) {
+  const Seeds seeds = Seeds::wanted();
+  const std::uint64_t count = seeds.one ? 1 : seeds.count / 4;
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + count; ++seed)
+    ASSERT_EQ(run_lossy_world(seed, Roads::Congested).wrong, "") << "seed " << seed;
+}
+
 TEST(LossyWorlds, SameSeedGivesTheSameJournal) {
   const std::uint64_t count = std::min<std::uint64_t>(20, Seeds::wanted().count / 10);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {

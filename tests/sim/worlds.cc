@@ -24,9 +24,20 @@ WorldSettings random_settings(Prng& prng) {
   return settings;
 }
 
-WorldOutcome run_world(std::uint64_t seed) {
+void build(Roads roads, WorldSettings& settings) {
+  if (roads == Roads::Plain) return;
+  settings.host.congestion.ecn = transport::CongestionSettings::Ecn::Control;
+  settings.network.port = {.ps_per_byte = 800,
+                           .queue_bytes = 100'000,
+                           .marks_from = 2'000,
+                           .marks_all_at = 20'000,
+                           .marks_at_most = 200};
+}
+
+WorldOutcome run_world(std::uint64_t seed, Roads roads) {
   Prng prng(seed);
-  const WorldSettings settings = random_settings(prng);
+  WorldSettings settings = random_settings(prng);
+  build(roads, settings);
   World world(settings);
   ConnectionSettings connection;
   connection.mtu = 256u << prng.below(5);
@@ -61,6 +72,7 @@ WorldOutcome run_world(std::uint64_t seed) {
   if (outcome.wrong.empty() && !all) outcome.wrong = "not everything completed";
   outcome.journal = world.journal_hash();
   outcome.retransmits = world.host(0).counter(trace::Counter::Retransmits);
+  outcome.slowed = world.host(0).counter(trace::Counter::CnpsHandled);
 
   for (const std::size_t end : {0u, 1u}) workload.release(end);
   for (std::size_t i = 0; i < 2; ++i) {

@@ -27,6 +27,23 @@ TEST(Worlds, EveryOperationCompletesExactlyOnceAndMemoryEqualsTheModel) {
   }
 }
 
+TEST(Worlds, CongestionMakesThemSlowerAndNothingElse) {
+  const Seeds seeds = Seeds::wanted();
+  const std::uint64_t count = seeds.one ? 1 : seeds.count / 4;
+  std::uint64_t slowed = 0;
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + count; ++seed) {
+    const WorldOutcome outcome = run_world(seed, Roads::Congested);
+    slowed += outcome.slowed;
+    ASSERT_EQ(outcome.wrong, "") << "seed " << seed;
+    if (seed % 32 == 0) {
+      EXPECT_EQ(outcome.journal, run_world(seed, Roads::Congested).journal) << "seed " << seed;
+    }
+  }
+  if (seeds.many()) {
+    EXPECT_GT(slowed, count) << "there was no congestion";
+  }
+}
+
 TEST(Worlds, SameSeedGivesTheSameJournal) {
   const std::uint64_t count = std::min<std::uint64_t>(20, Seeds::wanted().count / 10);
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
