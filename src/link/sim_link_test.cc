@@ -171,5 +171,79 @@ TEST(SimNetwork, CutsAHostOffUntilItIsConnectedAgain) {
   EXPECT_EQ(b.receive(out, Time{} + microseconds(1)), 1u);
 }
 
+// A frame of a Numbered has 70 bytes on the wire.
+constexpr std::int64_t kNumberedBytes = 14 + 4 + 8 + 12 + 20 + 8 + 4;
+
+// `count` frames at once through the port towards B; the traffic class of each that came.
+std::vector<std::uint8_t> through_port(const SwitchPort& port, std::uint8_t traffic_class,
+                                       std::uint32_t count, SimStatistics& statistics) {
+  SimNetwork network(1, {.port = port});
+  Link& a = network.attach({&kA, 1});
+  Link& b = network.attach({&kB, 1});
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Numbered one(i);
+    one.frame.datagram.traffic_class = traffic_class;
+    a.send({&one.frame, 1}, Time{0});
+  }
+  std::vector<std::uint8_t> classes;
+  std::array<Frame, 1> out;
+  while (network.next_arrival() < Time::never()) {
+    const Time now = network.next_arrival();
+    while (b.receive(out, now) != 0) classes.push_back(out[0].datagram.traffic_class);
+  }
+  EXPECT_EQ(network.queued_bytes(kB, Time{1'000'000'000}), 0);
+  statistics = network.statistics();
+  return classes;
+}
+
+TEST(SimNetwork, APortPassesFramesAtItsRateInOneQueue) {
+  SimNetwork network(1, {.port = {.ps_per_byte = 1000}});
+  Link& a = network.attach({&kA, 1});
+  Link& b = network.attach({&kB, 1});
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    const Numbered one(i);
+    a.send({&one.frame, 1}, Time{0});
+  }
+  std::array<Frame, 8> out;
+  EXPECT_EQ(b.receive(out, Time{0}), 0u);
+  EXPECT_EQ(network.queued_bytes(kB, Time{0}), 3 * kNumberedBytes);
+  for (std::int64_t i = 1; i <= 3; ++i) {
+    EXPECT_EQ(network.next_arrival(), Time{i * 1000 * kNumberedBytes});
+    ASSERT_EQ(b.receive(out, network.next_arrival()), 1u);
+    EXPECT_EQ(load_be<std::uint32_t>(out[0].bytes), i - 1);
+  }
+}
+
+// RFC 3168, 5: ECT(0) and ECT(1) become CE, what is not capable stays as it is.
+TEST(SimNetwork, ALongQueueMarksWhatMayBeMarked) {
+  const SwitchPort port{
+      .ps_per_byte = 1000, .marks_from = kNumberedBytes, .marks_all_at = 2 * kNumberedBytes};
+  SimStatistics seen;
+  EXPECT_EQ(through_port(port, 0x6a, 4, seen), (std::vector<std::uint8_t>{0x6a, 0x6a, 0x6b, 0x6b}));
+  EXPECT_EQ(seen.marked, 2u);
+  EXPECT_EQ(through_port(port, 0x69, 3, seen), (std::vector<std::uint8_t>{0x69, 0x69, 0x6b}));
+  EXPECT_EQ(through_port(port, 0x68, 3, seen), (std::vector<std::uint8_t>{0x68, 0x68, 0x68}));
+  EXPECT_EQ(seen.marked, 0u);
+}
+
+TEST(SimNetwork, BetweenTheThresholdsMarksComeByChance) {
+  const SwitchPort port{.ps_per_byte = 1000,
+                        .marks_from = 1,
+                        .marks_all_at = 10'000 * kNumberedBytes,
+                        .marks_at_most = 500};
+  SimStatistics seen;
+  through_port(port, 2, 5'000, seen);  // the last one meets half of the range: a quarter is marked
+  EXPECT_GT(seen.marked, 500u);
+  EXPECT_LT(seen.marked, 750u);
+}
+
+TEST(SimNetwork, AFullQueueLoses) {
+  SimStatistics seen;
+  const SwitchPort port{.ps_per_byte = 1000, .queue_bytes = 3 * kNumberedBytes};
+  EXPECT_EQ(through_port(port, 2, 5, seen).size(), 3u);
+  EXPECT_EQ(seen.overflowed, 2u);
+  EXPECT_EQ(seen.marked, 0u);
+}
+
 }  // namespace
 }  // namespace softhca::link
