@@ -4,22 +4,22 @@
 # shellcheck source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_product
-need_programs python3 ss timeout
+need_programs /usr/bin/python3 awk ss timeout
 
 limit=$((limit * 4))  # of one pair, which is looked at while it runs
 count=20
 
-# of PROCESS PATH...: a number from `softhca stat --json` of it.
-of() {
-  "$softhca" stat --json "$(holder "$1")" | python3 -c '
-import json, sys
-at = json.load(sys.stdin)[0]
-for key in sys.argv[1:]:
-    at = at[int(key) if key.isdigit() else key]
-print(at)' "${@:2}"
+# What `softhca stat` says of a process, of its device and of its only queue pair; a counter that is 0
+# is not shown.
+counted() {
+  "$softhca" stat "$(holder "$1")" |
+    awk -v name="$2" '$1 == name {gsub(",", ""); n = $2} END {print n + 0}'
 }
-counted() { of "$1" counters "$2"; }
-counted_by_pair() { of "$1" queue_pairs 0 counters "$2"; }
+counted_by_pair() {
+  "$softhca" stat "$(holder "$1")" |
+    awk -v name="$2" '$1 ~ /^0x/ && $2 == name {gsub(",", ""); n = $3} END {print n + 0}'
+}
+qpn_of() { "$softhca" stat "$(holder "$1")" | awk '!n && $1 ~ /^0x/ {print n = $1}'; }
 is_at_least() { [ "$(counted "$1" "$2")" -ge "$3" ]; }
 
 # expect WHAT PROCESS COUNTER VALUE: of the device and of its queue pair.
@@ -39,7 +39,7 @@ with() {
   local mode=$1 side status
   traffic=("$softhca" run --ecn "$mode" "${@:3}" -- "$build/tests/apps/traffic_main")
   flowing '' || return 0
-  python3 -B "$apps/marked.py" send 127.0.0.1 "$(of server queue_pairs 0 qpn)" $count
+  /usr/bin/python3 -B "$apps/marked.py" send 127.0.0.1 "$(($(qpn_of server)))" $count
   expect "$mode" server np_ecn_marked_roce_packets $count
   [ "$mode" = off ] || expect "$mode" server np_cnp_sent 1
   [ "$mode" = off ] || expect "$mode" client "$2" 1
@@ -57,7 +57,7 @@ with() {
 
 # judge_capture FILE: all that connections send may be marked, and CNPs may not.
 judge_capture() {
-  python3 -B "$apps/marked.py" classes "$1" >"$work/classes"
+  /usr/bin/python3 -B "$apps/marked.py" classes "$1" >"$work/classes"
   if [ "$(grep -v '^0x81' "$work/classes" | grep -cv ' 0x02 \|^0x12 0x03 ')" = 0 ] &&
     grep -q '^0x04 0x02 ' "$work/classes" && grep -q '^0x81 0x00 ' "$work/classes" &&
     ! grep '^0x81' "$work/classes" | grep -qv ' 0x00 '; then

@@ -47,9 +47,9 @@ def classes(name):
     seen = collections.Counter()
     for link_type, frame, _ in check_icrc.records(blob):
         ip = check_icrc.ip_packet(link_type, frame)
-        _, udp = check_icrc.masked_headers(ip)
-        if len(udp) > 8:
-            seen[(udp[8], ip[1])] += 1
+        opcode_at = 4 * (ip[0] & 15) + 8  # IPv4, then UDP
+        if len(ip) > opcode_at:
+            seen[(ip[opcode_at], ip[1])] += 1
     for (opcode, traffic_class), count in sorted(seen.items()):
         print(f"{opcode:#04x} {traffic_class:#04x} {count}")
 
