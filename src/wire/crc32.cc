@@ -29,7 +29,7 @@ bool use_crc32(Crc32Function faster) {
   std::array<std::byte, 5000> sample;
   for (std::size_t i = 0; i < sample.size(); ++i) sample[i] = static_cast<std::byte>(i * i >> 3);
   // Around the sizes at which implementations change their way.
-  for (const std::size_t size : {0, 1, 12, 63, 64, 255, 256, 1040, 4112, 5000}) {
+  for (const std::size_t size : {0u, 1u, 12u, 63u, 64u, 255u, 256u, 1040u, 4112u, 5000u}) {
     const ConstBytes bytes = ConstBytes(sample).first(size);
     if (faster != nullptr && by(faster, 0x1234'5678, bytes) != by_libdeflate(0x1234'5678, bytes))
       return false;
