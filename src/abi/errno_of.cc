@@ -90,6 +90,21 @@ constexpr Row kErrnos[] = {
     {AssertionBroken, EIO},
     {LeftBehind, EPERM},
     {PlanUnusable, EINVAL},
+    // Connections: what the kernel's rdma_cm answers, and its events say.
+    {ConnectTimedOut, ETIMEDOUT},
+    {NoListener, ECONNREFUSED},
+    {RejectedByProgram, ECONNREFUSED},
+    {RejectedByPeer, ECONNREFUSED},
+    {PeerExhausted, ECONNREFUSED},
+    {ConnectionStale, ECONNREFUSED},
+    {ConnectionUnknown, ECONNREFUSED},
+    {PeerGaveUp, ECONNREFUSED},
+    {AcceptUnconfirmed, ETIMEDOUT},
+    {DisconnectUnanswered, ETIMEDOUT},
+    {PrivateTooLong, EINVAL},
+    {ServiceTaken, EADDRINUSE},
+    {ConnectionState, EINVAL},
+    {ConnectionsExhausted, ENOMEM},
 };
 
 }  // namespace

@@ -336,6 +336,55 @@ constexpr ReasonInfo kReasons[] = {
     {PlanUnusable, "plan_unusable", Plan,
      "The plan of faults that SOFTHCA_FAULTS names must be there, and every key of it be known.",
      "Correct the line that is named here (docs/faults.md), or unset SOFTHCA_FAULTS."},
+    {ConnectTimedOut, "connect_timed_out", ConnectionManager,
+     "The peer answers a request to connect, or to resolve a service, before all retries are "
+     "spent.",
+     "Check the peer's address, that its process runs, and that no firewall drops UDP 4791."},
+    {NoListener, "no_listener", Peer,
+     "A program at the peer listens to the port (service id) that is asked for.",
+     "Start the server first, and connect to the address, port and port space that it listens to."},
+    {RejectedByProgram, "rejected_by_program", Peer, "The peer's program takes the connection.",
+     "Look for why in the peer's log, and in the private data of the event."},
+    {RejectedByPeer, "rejected_by_peer", Peer,
+     "The request names a service, a path and numbers that the peer supports; the object is the "
+     "reject reason (IBTA table 109) or SIDR status that it gave.",
+     "Compare path MTU, GIDs and type of queue pair on both sides."},
+    {PeerExhausted, "peer_exhausted", Peer, "The peer has room for one more connection.",
+     "Close connections that are not needed, raise the peer's limits, or connect again later."},
+    {ConnectionStale, "connection_stale", ConnectionManager,
+     "A queue pair has one connection; this one was still connected in the eyes of one side.",
+     "Connect again: the old connection is being taken down."},
+    {ConnectionUnknown, "connection_unknown", Peer,
+     "Both sides still know the connection that a message is about.",
+     "Connect again: the peer has given up, or its process was replaced."},
+    {PeerGaveUp, "peer_gave_up", Peer,
+     "A request is accepted, and confirmed, before the other side stops waiting.",
+     "Answer connection requests sooner (rdma_accept, rdma_reject), or let the peer wait longer."},
+    {AcceptUnconfirmed, "accept_unconfirmed", ConnectionManager,
+     "A connection that was accepted is confirmed by the peer before all retries are spent.",
+     "Check that the peer's process still runs, and whether packets are lost on the way to it."},
+    {DisconnectUnanswered, "disconnect_unanswered", ConnectionManager,
+     "The peer answers when it is told that the connection ends.",
+     "None: the connection has ended; the peer's process is gone or cannot be reached."},
+    {PrivateTooLong, "private_too_long", ConnectionManager,
+     "A program's own bytes must fit behind a message: 56 to connect by address, 196 to accept, "
+     "148 to reject.",
+     "Send less here, and the rest through the connection."},
+    {ServiceTaken, "service_taken", ConnectionManager,
+     "One listener has a port (service id) at an address.",
+     "Choose another port, or close the other listener."},
+    {ConnectionState, "connection_state", ConnectionManager,
+     "Each call has its turn: accept and reject answer a request, establish a reply, disconnect "
+     "ends what is established.",
+     "Wait for the event before the call, and make the call once."},
+    {ConnectionsExhausted, "connections_exhausted", ConnectionManager,
+     "All connections of a process together, with those that are ending, have a limit.",
+     "Destroy the ids of connections that are over (rdma_destroy_id)."},
+    {BacklogFull, "backlog_full", ConnectionManager,
+     "A listener's requests that the program has not answered yet are at most its backlog; more "
+     "are "
+     "dropped, and come again.",
+     "Answer requests sooner, or raise the backlog (rdma_listen)."},
 };
 
 }  // namespace
@@ -348,8 +397,9 @@ const ReasonInfo* find_reason(ReasonId id) {
 }
 
 std::string_view checker_name(Checker checker) {
-  constexpr std::array<std::string_view, 9> kNames = {
-      "driver", "kernel", "nic", "iommu", "pcie", "transport", "peer", "host", "fault plan"};
+  constexpr std::array<std::string_view, 10> kNames = {
+      "driver",    "kernel", "nic",  "iommu",      "pcie",
+      "transport", "peer",   "host", "fault plan", "connection manager"};
   return kNames[static_cast<std::size_t>(checker)];
 }
 

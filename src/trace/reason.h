@@ -12,7 +12,18 @@
 namespace softhca::trace {
 
 // Who said no.
-enum class Checker : std::uint8_t { Driver, Kernel, Nic, Iommu, Pcie, Transport, Peer, Host, Plan };
+enum class Checker : std::uint8_t {
+  Driver,
+  Kernel,
+  Nic,
+  Iommu,
+  Pcie,
+  Transport,
+  Peer,
+  Host,
+  Plan,
+  ConnectionManager
+};
 
 enum class ReasonId : std::uint16_t {
   None = 0,
@@ -151,6 +162,22 @@ enum class ReasonId : std::uint16_t {
   // A plan of faults.
   InjectedFault = 190,
   PlanUnusable = 191,
+  // How connections are made and ended.
+  ConnectTimedOut = 200,
+  NoListener = 201,
+  RejectedByProgram = 202,
+  RejectedByPeer = 203,
+  PeerExhausted = 204,
+  ConnectionStale = 205,
+  ConnectionUnknown = 206,
+  PeerGaveUp = 207,
+  AcceptUnconfirmed = 208,
+  DisconnectUnanswered = 209,
+  PrivateTooLong = 210,
+  ServiceTaken = 211,
+  ConnectionState = 212,
+  ConnectionsExhausted = 213,
+  BacklogFull = 214,
 };
 
 // The key table said no, and not what lies behind it.
