@@ -265,9 +265,9 @@ void Agent::on(const Received& in, const wire::CmReq& req) {
   by_qp_[qp] = c->local;
   c->asks_failover = req.alternate != wire::CmPath{};
   set_patience(*c, believed(req.local_response_timeout), req.max_cm_retries);
-  c->linger_time =
-      std::max(c->linger_time, wire::duration_of(believed(req.remote_response_timeout)) +
-                                   wire::duration_of(terms.path.ack_timeout) * 2);
+  // So that a REJ that is lost is there when the request comes again.
+  c->linger_time = wire::duration_of(believed(req.remote_response_timeout)) +
+                   wire::duration_of(terms.path.ack_timeout) * 2;
   tell(*c, EventKind::ConnectRequest, program_bytes(req.service, req.private_bytes));
 }
 

@@ -112,6 +112,24 @@ TEST(Agent, BothEndsAgreeOnWhatTheirQueuePairsAreTold) {
   EXPECT_TRUE(begins_with(talk.b.only(EventKind::Established).private_bytes, last));
 }
 
+// A reply that promises more than was asked for changes nothing.
+TEST(Agent, ALyingReplyDoesNotRaiseTheLimits) {
+  Talk talk;
+  talk.listen();
+  talk.connect();
+  talk.settle();
+  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
+  Outgoing out = talk.b.said().at(0);
+  wire::CmMad mad = read(out);
+  auto& rep = std::get<wire::CmRep>(mad.message);
+  rep.responder_resources = rep.initiator_depth = 255;
+  out.mad = wire::emit_cm(mad);
+  talk.give(talk.a, out);
+  const Terms terms = talk.a.only(EventKind::Reply).terms;
+  EXPECT_EQ(terms.initiator_depth, 3);
+  EXPECT_EQ(terms.responder_resources, 4);
+}
+
 TEST(Agent, AServiceWithoutAddressesHasRoomForMore) {
   Talk talk;
   ASSERT_TRUE(talk.b.agent.listen({.service = {0x1000'0000'0000'0001}}));
@@ -427,6 +445,19 @@ TEST(Agent, WhatLingersMakesRoomForWhatComes) {
   talk.pass(seconds(3600));
   EXPECT_EQ(talk.a.agent.conversations(), 0u);
   EXPECT_EQ(talk.b.agent.conversations(), 0u);
+}
+
+TEST(Agent, WhatWaitsForNobodyHasALimitToo) {
+  Talk talk({.limits = {.conversations = 32, .lingering = 2}});
+  talk.listen(64);
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    talk.pass(microseconds(1));
+    const Talk::Ids ids = talk.establish(0x100 + i, 0x1000 + i);
+    ASSERT_TRUE(talk.a.agent.disconnect(ids.a, {}, talk.now));
+    talk.lose();
+    talk.a.agent.destroy(ids.a, talk.now);
+    EXPECT_LE(talk.a.agent.conversations(), 2u);
+  }
 }
 
 TEST(Agent, WithoutRoomBothSidesAreToldSo) {

@@ -299,6 +299,23 @@ TEST(Cm, ADisconnectionSurvivesLostMessages) {
   talk.a.only(EventKind::Disconnected);
 }
 
+// Packets that outlive their connection start nothing again.
+TEST(Cm, WhatBothSidesKnowIsOverIsNotSaidAgain) {
+  Talk talk;
+  talk.listen();
+  const Talk::Ids ids = talk.establish();
+  EXPECT_TRUE(talk.b.agent.disconnect(ids.b, {}, talk.now));
+  talk.settle();
+  const auto late = [&](End& to, const wire::CmMessage& message) {
+    const wire::Gid& from = &to == &talk.a ? talk.b.gid : talk.a.gid;
+    to.agent.on_datagram({from, to.gid, wire::kManagementQpn}, wire::emit_cm({.message = message}),
+                         talk.now);
+    return to.said().size();
+  };
+  EXPECT_EQ(late(talk.a, wire::CmRep{.local_id = ids.b, .remote_id = ids.a}), 0u);
+  EXPECT_EQ(late(talk.b, wire::CmRtu{.local_id = ids.a, .remote_id = ids.b}), 0u);
+}
+
 TEST(Cm, APeerThatIsGoneDoesNotKeepAConnection) {
   Talk talk;
   talk.listen();
@@ -457,6 +474,25 @@ TEST(Cm, ALostRejectionIsSaidAgain) {
   EXPECT_EQ(talk.settle(), (Names{"ConnectRequest", "ConnectReject"}));
   EXPECT_TRUE(talk.b.events().empty());
   EXPECT_TRUE(begins_with(talk.a.only(EventKind::Rejected).private_bytes, bytes));
+}
+
+// How long that is, says the request: the peer asks again after the time that it gives this side.
+TEST(Cm, ARejectionIsKeptAsLongAsThePeerAsks) {
+  Talk talk;
+  talk.listen();
+  talk.connect();
+  Outgoing out = talk.a.said().at(0);
+  wire::CmMad mad = read(out);
+  std::get<wire::CmReq>(mad.message).local_response_timeout = 0;
+  out.mad = wire::emit_cm(mad);
+  talk.give(talk.b, out);
+  talk.b.agent.destroy(talk.b.only(EventKind::ConnectRequest).id, talk.now);
+  EXPECT_EQ(talk.lose(), Names{"ConnectReject"});
+  talk.pass(kResponse);
+  talk.lose();
+  talk.give(talk.b, out);
+  EXPECT_EQ(talk.lose(), Names{"ConnectReject"});
+  EXPECT_TRUE(talk.b.events().empty());
 }
 
 // The passive side has gone, and says so after the other side believes in the connection.
