@@ -1,13 +1,13 @@
 // What waits: for answers, for TimeWait to end, for room.
-#include <algorithm>
-
 #include "cm/agent.h"
 
 namespace softhca::cm {
 
+namespace {
 using enum trace::ReasonId;
+}  // namespace
 
-// Null if there is no room. The id is drawn so that nobody can guess it.
+// Null if there is no room. The id is drawn: in a row they could be guessed.
 Conversation* Agent::create() {
   while (conversations_.size() >= settings_.limits.conversations) {
     if (lingering_.empty()) return nullptr;
