@@ -137,7 +137,7 @@ TEST_P(GuardedCopyTest, MovesToAndFromABufferInParts) {
   std::vector<std::vector<std::byte>> parts;
   std::vector<Bytes> rooms;
   std::vector<ConstBytes> contents;
-  for (const std::size_t bytes : {1, 0, 4096, 12'903, 10'000}) parts.emplace_back(bytes);
+  for (const std::size_t bytes : {1u, 0u, 4096u, 12903u, 10000u}) parts.emplace_back(bytes);
   for (std::vector<std::byte>& part : parts) rooms.emplace_back(part), contents.emplace_back(part);
   const CopyOutcome read = copy_->from_memory(pieces, rooms);
   EXPECT_EQ(read.fault, CopyFault::None);

@@ -43,7 +43,7 @@ constexpr Span kSpans[] = {{{10}, 30}, {{100}, 0}, {{200}, 50}, {{5}, 3}};
 
 struct Parts {
   Parts() {
-    for (const std::size_t bytes : {20, 15, 0, 47, 1}) buffers.emplace_back(bytes);
+    for (const std::size_t bytes : {20u, 15u, 0u, 47u, 1u}) buffers.emplace_back(bytes);
     for (std::vector<std::byte>& buffer : buffers) rooms.emplace_back(buffer);
   }
   std::vector<std::byte> joined() const {
