@@ -14,7 +14,7 @@ modprobe -q sch_netem 2>/dev/null || true
 unshare -n sh -c 'ip link set lo up && tc qdisc add dev lo root netem loss 1%' 2>/dev/null ||
   skip "the kernel has no sch_netem"
 
-limit=$((limit * 3))
+limit=$((limit * 8))  # seconds; a hang is told from an interpreted machine
 limit=$((limit * 20)) namespace left
 limit=$((limit * 20)) namespace right
 left=$(holder left)
@@ -68,7 +68,7 @@ if /usr/bin/python3 -c 'import pyverbs' 2>/dev/null; then
   operations=("$softhca" run -- /usr/bin/python3 -B "$apps/rxe_ops.py" -g 0 -m 1024)
   new_port
   start server "${at_server[@]}" "${operations[@]}" -p "$port" serve
-  await 15 listening_or_gone server "$port" "${at_server[@]}" || true
+  await "$limit" listening_or_gone server "$port" "${at_server[@]}" || true
   start client "${at_client[@]}" "${operations[@]}" -p "$port" \
     --scenes send,write,read,atomics,pipeline drive $server_address
   finish client || true
