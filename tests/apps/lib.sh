@@ -78,11 +78,9 @@ flowing() {
 # left_early STATUS STATUS: packets are lost, and the side that was through first was gone before
 # its last acknowledgement came; the other one sent its last message to nobody, as with any device.
 lossy=0
-deserted=0  # the other one would have gone on for ever, and was ended
 left_early() {
   [ "$lossy" = 1 ] && [ "$1" != "$2" ] && { [ "$1" = 0 ] || [ "$2" = 0 ]; } &&
-    { [ "$deserted" = 1 ] ||
-      grep -q 'transport retry counter exceeded' "$work"/{client,server}.err; }
+    grep -q 'transport retry counter exceeded' "$work"/{client,server}.err
 }
 
 # judge_pingpong WHAT ITERATIONS: whether both sides of the pair that has ended went through all of

@@ -8,7 +8,10 @@ stop_there() {
   : >"$name.stop"
 }
 trap stop_there TERM INT
-printf '%q ' "$@" >"$name.new"
+{
+  printf 'exec '  # TERM is for the program, not for a shell above it
+  printf '%q ' "$@"
+} >"$name.new"
 mv "$name.new" "$name.command"
 until [ -e "$name.status" ]; do
   sleep 0.05

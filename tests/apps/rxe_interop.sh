@@ -49,25 +49,36 @@ gid_option() {
 }
 
 # let_go: where packets are lost one side may be gone before its last acknowledgement came. rxe asks
-# for that for ever (retry_cnt 7), so the side that is left is ended.
+# for that for ever (retry_cnt 7), so the side that is left ($deserted) is ended.
 has_ended() { ! is_running "$1"; }
 one_has_ended() { has_ended server || has_ended client; }
 let_go() {
   local side
   await "$limit" one_has_ended || return 0
   for side in server client; do
-    if ! await 30 has_ended $side; then
-      deserted=1
-      kill "${pid_of[$side]}"
-    fi
+    ! await 30 has_ended $side || continue
+    sent=$(sent_by_rxe)
+    ! await 5 has_ended $side || continue
+    sent=$(($(sent_by_rxe) - sent))
+    deserted=$side
+    kill "${pid_of[$side]}"
   done
+}
+sent_by_rxe() {
+  timeout -k 5 120 "${there[@]}" cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts
+}
+
+# still_asks OURS THEIRS STATUS: ours was through and rxe, which is still sending, had to be ended.
+still_asks() {
+  [ "$deserted" = "$2" ] && [ "$3" = 0 ] && [ "$sent" -gt 0 ] &&
+    ! grep -q 'invalid data' "$work/$1.out" "$work/$1.err"
 }
 
 # exchange SERVER WHAT PROGRAM [OPTION...]: the program on both machines; SERVER (ours, rxe) is
-# where the server runs. True when both end with 0.
+# where the server runs. True when both end with 0; what failed or differs is told.
 exchange() {
   local server=$1 what=$2 option ours theirs to status_server=0 status_client=0
-  local prefix_server=()
+  local prefix_server=() our_side=client rxe_side=server our_status
   option=$(gid_option "$3")
   new_port
   ours=("$softhca" run --) theirs=("${there[@]}" timeout -k 5 "$limit")
@@ -80,28 +91,34 @@ exchange() {
   theirs+=("$option" "${gid_there[$family]}" -p "$port" "${@:4}")
   if [ "$server" = ours ]; then
     local -n first=ours second=theirs
-    to=$HOST_IP
+    to=$HOST_IP our_side=server rxe_side=client
   else
     local -n first=theirs second=ours
     to=$PEER_IP prefix_server=("${there[@]}")
   fi
   [ "$3" != ops ] || first+=(serve)
   start server "${first[@]}"
-  if ! "${prefix_server[@]}" timeout 120 bash -c "$listens" - "$port" || ! is_running server; then
+  if ! "${prefix_server[@]}" timeout "$limit" bash -c "$listens" - "$port" || ! is_running server; then
     stop server
     flunk "$what: the server does not listen" "$work/server.out" "$work/server.err"
     return 1
   fi
   if [ "$3" = ops ]; then second+=(drive); fi
   start client "${second[@]}" "$to"
-  deserted=0
+  deserted='' sent=0
   [ "$lossy" = 0 ] || let_go
   finish client || status_client=$?
   [ "$status_client" = 0 ] || sleep 1
   if [ "$status_client" != 0 ] && is_running server; then kill "${pid_of[server]}" || true; fi
   finish server || status_server=$?
   [ "$3" != ops ] || return 0  # its lines say what failed
-  ! left_early "$status_client" "$status_server" || return 0
+  our_status=status_$our_side
+  if still_asks $our_side $rxe_side "${!our_status}"; then
+    printf 'differs  %s: ours was through, rxe not: it still sent %d packets in 5 s and was ended\n' \
+      "$what" "$sent"
+    return 1
+  fi
+  [ -n "$deserted" ] || ! left_early "$status_client" "$status_server" || return 0
   if [ "$status_client" != 0 ] || [ "$status_server" != 0 ]; then
     flunk "$what: client ended with $status_client, server with $status_server" \
       "$work/client.out" "$work/client.err" "$work/server.out" "$work/server.err"
