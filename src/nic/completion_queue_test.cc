@@ -24,7 +24,7 @@ class QueueBench final : public pcie::DmaPort {
     return {.reason = {}, .done_bytes = from.size(), .ready_at = now};
   }
 
-  CompletionQueue::Written write(CompletionQueue& cq, Time now, std::uint8_t status = 0) {
+  CompletionQueue::Written complete(CompletionQueue& cq, Time now, std::uint8_t status = 0) {
     Cqe cqe;
     cqe.cookie = ++written;
     cqe.status = status;
@@ -60,31 +60,31 @@ struct ArmedQueue {
 TEST(NicCompletionQueue, HoldsAnEventUntilThereAreEnoughCompletions) {
   ArmedQueue armed;
   auto& [bench, cq] = armed;
-  EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(1)).wants_event);
   EXPECT_EQ(cq.event_due(), at(11)) << "ten after the first";
-  EXPECT_FALSE(bench.write(cq, at(2)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(2)).wants_event);
   EXPECT_EQ(cq.event_due(), at(11));
-  EXPECT_TRUE(bench.write(cq, at(3)).wants_event);
+  EXPECT_TRUE(bench.complete(cq, at(3)).wants_event);
   EXPECT_EQ(cq.event_due(), Time::never());
-  EXPECT_FALSE(bench.write(cq, at(4)).wants_event) << "not armed any more";
+  EXPECT_FALSE(bench.complete(cq, at(4)).wants_event) << "not armed any more";
 }
 
 TEST(NicCompletionQueue, ReleasesAHeldEventOnceAndCountsAnew) {
   ArmedQueue armed;
   auto& [bench, cq] = armed;
-  EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(1)).wants_event);
   cq.release_event();
   EXPECT_EQ(cq.event_due(), Time::never());
   cq.arm(CompletionQueue::Armed::Any);
-  EXPECT_FALSE(bench.write(cq, at(20)).wants_event);
-  EXPECT_FALSE(bench.write(cq, at(21)).wants_event);
-  EXPECT_TRUE(bench.write(cq, at(22)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(20)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(21)).wants_event);
+  EXPECT_TRUE(bench.complete(cq, at(22)).wants_event);
 }
 
 TEST(NicCompletionQueue, DoesNotHoldTheEventOfWorkThatFailed) {
   ArmedQueue armed;
   auto& [bench, cq] = armed;
-  EXPECT_TRUE(bench.write(cq, at(1), 5).wants_event);
+  EXPECT_TRUE(bench.complete(cq, at(1), 5).wants_event);
 }
 
 TEST(NicCompletionQueue, HoldsNothingWhereCountOrPeriodSaysNo) {
@@ -92,14 +92,14 @@ TEST(NicCompletionQueue, HoldsNothingWhereCountOrPeriodSaysNo) {
                                 Moderation{3, microseconds(0)}}) {
     ArmedQueue armed(rule);
     auto& [bench, cq] = armed;
-    EXPECT_TRUE(bench.write(cq, at(1)).wants_event);
+    EXPECT_TRUE(bench.complete(cq, at(1)).wants_event);
   }
 }
 
 TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
   ArmedQueue armed;
   auto& [bench, cq] = armed;
-  EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(1)).wants_event);
   cq.moderate({});
   EXPECT_EQ(cq.event_due(), Time{0});
 }
@@ -107,10 +107,10 @@ TEST(NicCompletionQueue, MakesAHeldEventDueWhenModerationEnds) {
 TEST(NicCompletionQueue, HoldsAnEventAsTheNewRuleSays) {
   ArmedQueue armed;
   auto& [bench, cq] = armed;
-  EXPECT_FALSE(bench.write(cq, at(1)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(1)).wants_event);
   cq.moderate({3, microseconds(4)});
   EXPECT_EQ(cq.event_due(), at(5)) << "counted from the first that is held";
-  EXPECT_FALSE(bench.write(cq, at(2)).wants_event);
+  EXPECT_FALSE(bench.complete(cq, at(2)).wants_event);
   cq.moderate({2, microseconds(4)});
   EXPECT_EQ(cq.event_due(), Time{0}) << "there are two";
 }
@@ -118,11 +118,11 @@ TEST(NicCompletionQueue, HoldsAnEventAsTheNewRuleSays) {
 TEST(NicCompletionQueue, FailsOrLosesWhatItHasNoRoomFor) {  // CASES C36
   QueueBench bench;
   CompletionQueue failing(1, kRing);
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.write(failing, at(1)).outcome);
-  EXPECT_TRUE(bench.write(failing, at(1)).full);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(bench.complete(failing, at(1)).outcome);
+  EXPECT_TRUE(bench.complete(failing, at(1)).full);
   CompletionQueue losing(2, {{0x1000}, 4}, CompletionQueue::Overrun::Loses);
-  for (int i = 0; i < 4; ++i) EXPECT_FALSE(bench.write(losing, at(1)).lost);
-  const auto one_more = bench.write(losing, at(1));
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(bench.complete(losing, at(1)).lost);
+  const auto one_more = bench.complete(losing, at(1));
   EXPECT_TRUE(one_more.lost);
   EXPECT_FALSE(one_more.full);
   EXPECT_EQ(bench.entry(0x1000, 0).cookie, 6u) << "what was there stays";
@@ -131,13 +131,13 @@ TEST(NicCompletionQueue, FailsOrLosesWhatItHasNoRoomFor) {  // CASES C36
 TEST(NicCompletionQueue, GoesOnBehindWhatLiesInItsNewRing) {
   QueueBench bench;
   CompletionQueue cq(1, kRing);
-  for (int i = 0; i < 3; ++i) bench.write(cq, at(1));
+  for (int i = 0; i < 3; ++i) bench.complete(cq, at(1));
   cq.move_to({{0x1000}, 8}, 2);
-  EXPECT_TRUE(bench.write(cq, at(2)).outcome);
+  EXPECT_TRUE(bench.complete(cq, at(2)).outcome);
   EXPECT_EQ(bench.entry(0x1000, 2).cookie, 4u);
   EXPECT_EQ(bench.entry(0x1000, 2).lap, 1u);
-  for (int i = 0; i < 5; ++i) EXPECT_FALSE(bench.write(cq, at(2)).full);
-  EXPECT_TRUE(bench.write(cq, at(2)).full);
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(bench.complete(cq, at(2)).full);
+  EXPECT_TRUE(bench.complete(cq, at(2)).full);
 }
 
 }  // namespace

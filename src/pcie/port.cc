@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/range.h"
+
 namespace softhca::pcie {
 
 namespace {

@@ -1,5 +1,6 @@
 // The requester's half that takes answers in: ACK, NAK, RNR NAK, READ and atomic responses.
 #include "base/assert.h"
+#include "transport/fault.h"
 #include "transport/requester.h"
 
 namespace softhca::transport {

@@ -9,6 +9,7 @@
 #include "driver/live/discovery.h"
 #include "driver/live/live_machine.h"
 #include "driver/live/service_thread.h"
+#include "os/environment.h"
 #include "os/fork.h"
 
 namespace softhca::driver {
