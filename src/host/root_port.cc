@@ -11,6 +11,14 @@ namespace softhca::host {
 using trace::Counter;
 using trace::EventKind;
 
+namespace {
+
+pcie::Outcome outcome_of(const Moved& moved, Time now) {
+  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+}
+
+}  // namespace
+
 RootPort::RootPort(Parts parts, const HostCosts& costs, const pcie::LinkLimits& limits)
     : parts_(parts), costs_(costs), limits_(limits) {}
 
@@ -105,27 +113,23 @@ pcie::Outcome RootPort::resolve_modelled(const pcie::Access& access, Time now,
 }
 
 pcie::Outcome RootPort::read(std::span<const pcie::Span> from, Bytes to, Time now) {
-  const Moved moved = parts_.ram.read(from, to);
-  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+  return outcome_of(parts_.ram.read(from, to), now);
 }
 
 pcie::Outcome RootPort::write(std::span<const pcie::Span> to, ConstBytes from, Time now) {
-  const Moved moved = parts_.ram.write(to, from);
-  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+  return outcome_of(parts_.ram.write(to, from), now);
 }
 
 pcie::Outcome RootPort::read(std::span<const pcie::Span> from, std::span<const Bytes> to,
                              Time now) {
   if (!parts_.ram.moves_parts(from)) return DmaPort::read(from, to, now);
-  const Moved moved = parts_.ram.read(from, to);
-  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+  return outcome_of(parts_.ram.read(from, to), now);
 }
 
 pcie::Outcome RootPort::write(std::span<const pcie::Span> to, std::span<const ConstBytes> from,
                               Time now) {
   if (!parts_.ram.moves_parts(to)) return DmaPort::write(to, from, now);
-  const Moved moved = parts_.ram.write(to, from);
-  return {.reason = moved.reason, .done_bytes = moved.done_bytes, .ready_at = now};
+  return outcome_of(parts_.ram.write(to, from), now);
 }
 
 void RootPort::attach(DmaDomain* domain) {

@@ -260,8 +260,11 @@ class Device {
   wire::IcrcMemory icrcs_;
   std::size_t frame_next_ = 0;
   std::size_t built_bytes_ = 0;  // since the outbox was last flushed
+  // Of one batch. Members, since making them anew costs more than a small message.
   std::array<link::Frame, kReceiveBatch> received_;
   std::array<Arrived, kReceiveBatch> arrived_;
+  std::array<ConstBytes, kReceiveBatch> ahead_;   // of a run
+  std::array<link::Frame, kReceiveBatch> batch_;  // that leaves
   FailureListener on_failure_;
   SilenceListener on_silence_;
 };

@@ -72,8 +72,7 @@ void Device::note_received(Slot& slot, const Arrived& arrived, Time now) {
 }
 
 void Device::deliver(std::span<const Arrived> run, Time now) {
-  std::array<ConstBytes, kReceiveBatch> ahead;
-  for (std::size_t i = 1; i < run.size(); ++i) ahead[i - 1] = run[i].packet.payload;
+  for (std::size_t i = 1; i < run.size(); ++i) ahead_[i - 1] = run[i].packet.payload;
   Slot& slot = *run.front().slot;
   QueuePair& qp = *slot.qp;
   if (qp.is_for_datagrams()) return deliver_datagram(run.front(), now);
@@ -85,7 +84,7 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
       continue;
     }
     note_received(slot, run[i], now);
-    qp.on_packet(packet, std::span(ahead).subspan(i, run.size() - 1 - i), now);
+    qp.on_packet(packet, std::span(ahead_).subspan(i, run.size() - 1 - i), now);
     if (const trace::Reason why = qp.last_drop()) {
       tracer_.emit(why, now);
       drop(bth.dest_qpn, packet.headers, Counter::UnreliableDropped, now);
@@ -239,7 +238,7 @@ void Device::activate(Slot& slot) {
 
 bool Device::transmit(Time now, Turn first) {
   owed_since_ = Time::never();
-  memory_.set_staged({});
+  memory_.forget_staged();
   flush_outbox(now);
   send_frames();
   int budget = kSendBudget;
@@ -319,13 +318,12 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
 void Device::flush_outbox(Time now) {
   built_bytes_ = 0;
   while (!outbox_.empty() && outbox_.front().ready_at <= now) {
-    std::array<link::Frame, kReceiveBatch> batch;
     std::size_t count = 0;
     for (const Built& built : outbox_) {
-      if (count == batch.size() || built.ready_at > now) break;
-      batch[count++] = {built.datagram, built.bytes};
+      if (count == batch_.size() || built.ready_at > now) break;
+      batch_[count++] = {built.datagram, built.bytes};
     }
-    const std::size_t taken = link_.send({batch.data(), count}, now);
+    const std::size_t taken = link_.send({batch_.data(), count}, now);
     outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(taken));
     if (taken < count) return;
   }

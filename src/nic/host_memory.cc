@@ -76,13 +76,8 @@ template <class Buffer>
 Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now) {
   ASSERT(access.bytes == buffer.size());
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
-  if (total && keys_.is_on_device(access.key)) [[unlikely]]
-    return move_on_device(access, buffer, now);
-  if (total && keys_.is_null(access)) {
-    move_nothing(buffer);
-    total.done_bytes = buffer.size();
-    return total;
-  }
+  if (total && is_off_bus(access)) [[unlikely]]
+    return move_off_bus(access, buffer, now);
   KeyAccess rest = access;
   while (total && rest.bytes != 0) {
     pcie::SpanList spans;
@@ -99,6 +94,17 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
   return total;
 }
 
+bool HostMemory::is_off_bus(const KeyAccess& access) const {
+  return keys_.is_on_device(access.key) || keys_.is_null(access);
+}
+
+template <class Buffer>
+Outcome HostMemory::move_off_bus(const KeyAccess& access, Buffer buffer, Time now) {
+  if (keys_.is_on_device(access.key)) return move_on_device(access, buffer, now);
+  move_nothing(buffer);
+  return {.reason = {}, .done_bytes = buffer.size(), .ready_at = now};
+}
+
 // Memory that is not behind the bus moves part by part.
 template <class Part>
 Outcome HostMemory::move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,
@@ -107,13 +113,12 @@ Outcome HostMemory::move_parts(const KeyAccess& access, wire::Qpn qpn, std::span
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
   if (!total) return total;
   KeyAccess rest = access;
-  if (keys_.is_on_device(access.key) || keys_.is_null(access)) [[unlikely]] {
+  if (is_off_bus(access)) [[unlikely]] {
     for (const Part part : parts) {
       rest.bytes = part.size();
-      total = move_by_key(rest, qpn, part, now);
+      total.done_bytes += move_off_bus(rest, part, now).done_bytes;
       rest.address += part.size();
     }
-    total.done_bytes = access.bytes;
     return total;
   }
   pcie::SpanList spans;

@@ -65,6 +65,7 @@ class HostMemory {
     std::array<const std::byte*, 64> rooms{};
   };
   void set_staged(const Staged& what) { staged_ = what; }
+  void forget_staged() { staged_.count = 0; }
   const Staged& staged() const { return staged_; }
 
  private:
@@ -81,6 +82,10 @@ class HostMemory {
   template <class Part>
   pcie::Outcome move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,
                            Time now);
+  // By a key of the device's own memory, or of none.
+  bool is_off_bus(const KeyAccess& access) const;
+  template <class Buffer>
+  pcie::Outcome move_off_bus(const KeyAccess& access, Buffer buffer, Time now);
   pcie::Outcome move_on_device(const KeyAccess& access, Bytes to, Time now);
   pcie::Outcome move_on_device(const KeyAccess& access, ConstBytes from, Time now);
   void tell_on_device(const KeyAccess& access, std::uint64_t place, pcie::Direction direction,

@@ -22,7 +22,7 @@ bool QueuePair::stage(const PayloadRef& from, const Segments& segments, const Ro
     left -= parts[staged.count].size();
     staged.rooms[staged.count++] = room.data();
   }
-  memory_.set_staged({});
+  memory_.forget_staged();
   const Outcome outcome =
       read_request(segments, from.offset, std::span<const Bytes>(parts).first(staged.count), now);
   note(outcome);

@@ -67,7 +67,6 @@ TEST(DmaPort, MovesABufferInPartsAsOne) {
   EXPECT_EQ(read.ready_at, Time{7});
   EXPECT_EQ(parts.joined(), whole);
 
-  const std::vector<std::byte> before = port.memory;
   std::ranges::fill(port.memory, std::byte{0});
   const std::vector<ConstBytes> contents(parts.rooms.begin(), parts.rooms.end());
   EXPECT_EQ(port.write(kSpans, std::span<const ConstBytes>(contents), Time{7}).done_bytes, 83u);
