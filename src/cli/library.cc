@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <system_error>
+#include <vector>
 
 #include "os/environment.h"
 #include "os/exec.h"
@@ -26,10 +26,18 @@ std::string trimmed(std::string text) {
   return text;
 }
 
+// In pieces: a program may be large.
 bool contains(const fs::path& name, std::string_view text) {
   std::ifstream file(name, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return content.find(text) != std::string::npos;
+  std::vector<char> piece(std::size_t{1} << 20);
+  std::string window;  // the end of what came before, and the next piece
+  do {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    window.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (window.find(text) != std::string::npos) return true;
+    window.erase(0, window.size() - std::min(window.size(), text.size() - 1));
+  } while (file);
+  return false;
 }
 
 }  // namespace
