@@ -50,11 +50,11 @@ std::string guid_text(std::uint64_t guid) {
 }
 
 // Eight words, none left out.
-std::string gid_line(const wire::Gid& gid) {
+std::string gid_words(const wire::Gid& gid) {
   std::string text;
   for (std::size_t i = 0; i < gid.bytes.size(); i += 2)
     text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.bytes[i], gid.bytes[i + 1]);
-  return text + "\n";
+  return text;
 }
 
 std::string parent_of(const std::string& place) {
@@ -124,11 +124,10 @@ void SysfsTree::add_port(const std::string& port, std::size_t index) {
   file("cap_mask", fmt::format("0x{:08x}", kPortCapabilities));
   file("pkeys/0", fmt::format("0x{:04x}", kDefaultPkey));
   for (std::uint32_t i = 0; i < device.port.gid_table_length; ++i)
-    add(port + "gids/" + std::to_string(i),
-        {.kind = SysfsKind::File, .text = gid_line(wire::Gid{})});
+    file("gids/" + std::to_string(i), gid_words(wire::Gid{}));
   for (const GidEntry& entry : device.gids) {
     const std::string number = std::to_string(entry.index);
-    nodes_[port + "gids/" + number].text = gid_line(entry.gid);
+    file("gids/" + number, gid_words(entry.gid));
     file("gid_attrs/types/" + number, "RoCE v2");
     file("gid_attrs/ndevs/" + number, device.interface);
   }
@@ -159,7 +158,7 @@ std::vector<SysfsFound> SysfsTree::fixed() const {
   return all;
 }
 
-SysfsFound SysfsTree::find(std::string_view path, bool follow) const {
+SysfsFound SysfsTree::find(std::string_view path, bool follow, bool counts) const {
   std::string place;
   auto node = nodes_.find(place);
   while (!path.empty()) {
@@ -184,7 +183,10 @@ SysfsFound SysfsTree::find(std::string_view path, bool follow) const {
       return {
           .kind = SysfsKind::Elsewhere, .place = {}, .text = node->second.text + std::string(path)};
   }
-  return {.kind = node->second.kind, .place = place, .text = content(place, node->second)};
+  const bool left_out = !counts && node->second.counter_row != kNoCounter;
+  return {.kind = node->second.kind,
+          .place = place,
+          .text = left_out ? "" : content(place, node->second)};
 }
 
 }  // namespace softhca::driver

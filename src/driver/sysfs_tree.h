@@ -48,8 +48,8 @@ class SysfsTree {
   static SysfsTree now();
 
   // What is at a path below the root: "softhca0/ports/1/../1/state". `follow`: a link at its end is
-  // taken too.
-  SysfsFound find(std::string_view path, bool follow) const;
+  // taken too. `counts`: a counter's text is wanted, which is not cheap; else it is empty.
+  SysfsFound find(std::string_view path, bool follow, bool counts = true) const;
   // Every file and link but the counters, by place: what may be written down once.
   std::vector<SysfsFound> fixed() const;
 
@@ -69,7 +69,7 @@ class SysfsTree {
 
   std::vector<DeviceDescription> devices_;
   Counting counting_;
-  std::map<std::string, Node, std::less<>> nodes_;  // by place
+  std::map<std::string, Node> nodes_;  // by place
 };
 
 }  // namespace softhca::driver

@@ -86,6 +86,10 @@ TEST(SysfsTree, CountsNothingWhereNobodyHasTheDeviceOpen) {
   const SysfsTree closed({eth(0, "eth0")},
                          [](const DeviceDescription&) { return std::vector<std::uint64_t>{}; });
   EXPECT_EQ(closed.find("softhca0/ports/1/counters/port_rcv_data", true).text, "0\n");
+  const SysfsFound unread = closed.find("softhca0/ports/1/counters/port_rcv_data", true, false);
+  EXPECT_EQ(unread.kind, SysfsKind::File);
+  EXPECT_EQ(unread.text, "");
+  EXPECT_EQ(closed.find("softhca0/node_type", true, false).text, "1: CA\n");
 }
 
 TEST(SysfsTree, GoesByDotsAndSlashes) {

@@ -159,6 +159,8 @@ TEST(Sysfs, LeadsToTheInterface) {
   if (::access("/sys/class/net/lo/mtu", R_OK) != 0) GTEST_SKIP() << "no sysfs here";
   EXPECT_EQ(text_of(kDevice + "/device/net/lo/mtu"), text_of("/sys/class/net/lo/mtu"));
   EXPECT_EQ(text_of(kDevice + "/../../net/lo/mtu"), text_of("/sys/class/net/lo/mtu"));
+  EXPECT_LT(::open((kDevice + "/device/net/lo/subsystem").c_str(), O_RDONLY | O_NOFOLLOW), 0);
+  EXPECT_EQ(errno, ELOOP);
 }
 
 TEST(Sysfs, RefusesAsTheKernelDoes) {

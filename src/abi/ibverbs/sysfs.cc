@@ -16,8 +16,8 @@ namespace softhca::abi {
 namespace {
 
 // FAILS WITH ENOENT, ENOTDIR
-Outcome<driver::SysfsFound> find_in_tree(std::string_view path, bool follow) {
-  driver::SysfsFound found = driver::SysfsTree::now().find(path, follow);
+Outcome<driver::SysfsFound> find_in_tree(std::string_view path, bool follow, bool counts) {
+  driver::SysfsFound found = driver::SysfsTree::now().find(path, follow, counts);
   if (found.kind == driver::SysfsKind::Absent) return Errno{ENOENT};
   if (found.kind == driver::SysfsKind::NotFolder) return Errno{ENOTDIR};
   return found;
@@ -26,7 +26,7 @@ Outcome<driver::SysfsFound> find_in_tree(std::string_view path, bool follow) {
 // Of a file of the tree, or the first `size` bytes of any other.
 Outcome<std::string> content_of(std::string path, std::size_t size) {
   if (const char* const below = below_root(path.c_str())) {
-    auto found = find_in_tree(below, true);
+    auto found = find_in_tree(below, true, true);
     if (!found) return found.error();
     if (found->kind == driver::SysfsKind::File) return std::move(found->text);
     if (found->kind != driver::SysfsKind::Elsewhere) return Errno{EISDIR};
@@ -55,9 +55,9 @@ SOFTHCA_ENTRY("IBVERBS_1.0", const char*, ibv_get_sysfs_path, (), noexcept) {
 
 // What programs find under /sys/class/infiniband: the library that `softhca run` preloads asks.
 SOFTHCA_ENTRY("IBVERBS_SOFTHCA", int, ibv_softhca_sysfs,
-              (const char* path, int follow, SysfsAnswer* answer), noexcept) {
+              (const char* path, int follow, int counts, SysfsAnswer* answer), noexcept) {
   return answer_errno([&]() -> Outcome<void> {
-    const Outcome<driver::SysfsFound> found = find_in_tree(path, follow != 0);
+    const Outcome<driver::SysfsFound> found = find_in_tree(path, follow != 0, counts != 0);
     if (!found) return found.error();
     if (found->place.size() >= sizeof answer->place || found->text.size() >= sizeof answer->text)
       return Errno{ENAMETOOLONG};

@@ -16,8 +16,9 @@ struct SysfsAnswer {
   char text[7992];
 };
 
-// `path` is what lies behind the root. 0, or an errno: ENOENT, ENOTDIR, ENOMEM, ENAMETOOLONG.
-using AskSysfs = int(const char* path, int follow, SysfsAnswer* answer);
+// `path` is what lies behind the root; `follow` and `counts` as for SysfsTree::find(). 0, or an
+// errno: ENOENT, ENOTDIR, ENOMEM, ENAMETOOLONG.
+using AskSysfs = int(const char* path, int follow, int counts, SysfsAnswer* answer);
 inline constexpr const char* kAskSysfs = "ibv_softhca_sysfs";
 
 }  // namespace softhca::abi

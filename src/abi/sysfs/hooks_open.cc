@@ -19,10 +19,9 @@ int refuse(int error) {
 
 int open_place(const char* below, int flags) {
   SysfsAnswer answer;
-  if (ask(below, (flags & O_NOFOLLOW) == 0, answer) != 0) return -1;
+  if (ask(below, (flags & O_NOFOLLOW) == 0, answer, true) != 0) return -1;
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
-  if (answer.kind == SysfsKind::Elsewhere)
-    return original().open(answer.text, flags & ~(O_CREAT | O_NOFOLLOW));
+  if (answer.kind == SysfsKind::Elsewhere) return original().open(answer.text, flags & ~O_CREAT);
   if (answer.kind == SysfsKind::Link) return refuse(ELOOP);
   if (answer.kind == SysfsKind::Folder && writes) return refuse(EISDIR);
   if (answer.kind == SysfsKind::File && (flags & O_DIRECTORY) != 0) return refuse(ENOTDIR);

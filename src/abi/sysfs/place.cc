@@ -48,7 +48,7 @@ void renew(int fd) {
   SysfsAnswer answer;
   if (const char* const at = place.of(fd); at == nullptr)
     watched(fd)->fetch_and(~bit_of(fd), std::memory_order_relaxed);
-  else if (ask(at, false, answer) == 0 && answer.kind == driver::SysfsKind::File)
+  else if (ask(at, false, answer, true) == 0 && answer.kind == driver::SysfsKind::File)
     write_text(fd, answer);
   errno = before;
 }
@@ -60,11 +60,11 @@ bool is_watched(int fd) {
 
 }  // namespace
 
-int ask(const char* below, bool follow, SysfsAnswer& answer) {
+int ask(const char* below, bool follow, SysfsAnswer& answer, bool counts) {
   const int before = errno;
   AskSysfs* library = g_ask.load(std::memory_order_acquire);
   if (library == nullptr) g_ask.store(library = load_library(), std::memory_order_release);
-  const int error = library == nullptr ? ENOENT : library(below, follow ? 1 : 0, &answer);
+  const int error = library == nullptr ? ENOENT : library(below, follow, counts, &answer);
   errno = error != 0 ? error : before;
   return error != 0 ? -1 : 0;
 }

@@ -11,7 +11,8 @@ namespace softhca::abi {
 
 // What is at a path behind the root. 0, or -1 with errno, as a call of the kernel; errno stays as
 // it is on success. The first question loads the libibverbs.so.1 that lies beside this library.
-int ask(const char* below, bool follow, SysfsAnswer& answer);
+// `counts`: a counter's text is wanted, which is not cheap.
+int ask(const char* below, bool follow, SysfsAnswer& answer, bool counts = false);
 
 // An anonymous file for a File or a Folder. -1 with errno
 int open_answer(const SysfsAnswer& answer, bool close_on_exec);
