@@ -53,7 +53,7 @@ bool mount_tmpfs(const std::string& folder) {
   return ::mount("softhca", folder.c_str(), "tmpfs", kTmpfsFlags, "mode=0755") == 0;
 }
 
-// A tmpfs over `folder` in which everything that was there is still there.
+// A tmpfs over `folder` in which every folder and link that was there is still there.
 bool cover(const std::string& folder) {
   const OwnedFd before(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!before) return false;
@@ -66,10 +66,14 @@ bool cover(const std::string& folder) {
   const fs::path was = "/proc/self/fd/" + std::to_string(before.get());
   for (const fs::path& name : names) {
     const fs::path place = folder / name;
-    if (fs::is_symlink(was / name, error))
+    if (fs::is_symlink(was / name, error)) {
       fs::copy_symlink(was / name, place, error);
-    else if (fs::is_directory(was / name, error) && fs::create_directory(place, error))
-      ::mount((was / name).c_str(), place.c_str(), nullptr, MS_BIND | MS_REC, nullptr);
+      if (error) return false;
+    } else if (fs::is_directory(was / name, error)) {
+      if (!fs::create_directory(place, error) ||
+          ::mount((was / name).c_str(), place.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
+        return false;
+    }
   }
   return true;
 }

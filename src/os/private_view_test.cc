@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "os/test_child.h"
 
 namespace softhca::os {
 namespace {
@@ -32,16 +33,13 @@ class PrivateView : public ::testing::Test {
   // Whether seen() is true in a process that has the view.
   template <class Seen>
   static bool in_view(const std::string& of, Seen&& seen) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      const uid_t user = ::getuid();
-      const auto refusal = enter_private_view(
-          of, {{.path = "a/b", .text = "text\n"}, {.path = "l", .text = "a/b", .is_link = true}});
-      ::_exit(!refusal && ::getuid() == user && seen() ? 0 : 1);
-    }
-    int status = -1;
-    ::waitpid(child, &status, 0);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return run_in_child([&] {
+             const uid_t user = ::getuid();
+             const auto refusal =
+                 enter_private_view(of, {{.path = "a/b", .text = "text\n"},
+                                         {.path = "l", .text = "a/b", .is_link = true}});
+             return !refusal && ::getuid() == user && seen() ? 0 : 1;
+           }) == 0;
   }
 
   std::string folder;
@@ -66,14 +64,11 @@ TEST_F(PrivateView, AddsAFolderWhereThereIsNone) {
 }
 
 TEST_F(PrivateView, SaysWhatWasRefused) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto refusal = enter_private_view(folder + "/none/new", {});
-    ::_exit(refusal && refusal->error != 0 && !refusal->step.empty() ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(run_in_child([&] {
+              const auto refusal = enter_private_view(folder + "/none/new", {});
+              return refusal && refusal->error != 0 && !refusal->step.empty() ? 0 : 1;
+            }),
+            0);
 }
 
 }  // namespace

@@ -123,8 +123,7 @@ std::optional<OwnedFd> open_file_of(Pid pid, int fd) {
 
 bool shares_network(Pid pid) {
   std::error_code error;
-  const auto own = std::filesystem::read_symlink("/proc/self/ns/net", error);
-  return !error && std::filesystem::read_symlink(proc_path(pid, "ns/net"), error) == own && !error;
+  return std::filesystem::equivalent("/proc/self/ns/net", proc_path(pid, "ns/net"), error);
 }
 
 std::vector<std::string> mapped_files(Pid pid) {
