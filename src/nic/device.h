@@ -206,6 +206,7 @@ class Device {
   std::size_t receive(Time now);
   std::optional<wire::Packet> parse(const link::Frame& frame);
   bool is_intact(const link::Frame& frame, const wire::Packet& packet, Time now);
+  static bool listens(const QueuePair& qp, const wire::Packet& packet);
   static bool hears(const QueuePair& qp, const wire::Packet& packet);
   void deliver_multicast(const link::Frame& frame, Time now);
   bool examine(const link::Frame& frame, Arrived& into, Time now);

@@ -67,7 +67,7 @@ void Device::note_received(Slot& slot, const Arrived& arrived, Time now) {
                arrived.packet.payload.size());
   // IBTA A17.9: whoever sent it is told.
   const wire::Datagram& datagram = arrived.frame->datagram;
-  if (transport::is_marked(datagram.traffic_class)) [[unlikely]]
+  if (wire::is_marked(datagram.traffic_class)) [[unlikely]]
     if (slot.qp->on_marked(arrived.packet, datagram, now)) activate(slot);
 }
 
@@ -168,13 +168,15 @@ bool Device::is_intact(const link::Frame& frame, const wire::Packet& packet, Tim
   return false;
 }
 
-bool Device::hears(const QueuePair& qp, const wire::Packet& packet) {
+bool Device::listens(const QueuePair& qp, const wire::Packet& packet) {
   const bool receives = qp.state() == QpState::Rtr || qp.state() == QpState::Rts ||
                         qp.state() == QpState::Sqd || qp.state() == QpState::Sqe;
   const bool key_fits = (packet.headers.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff);
-  const bool is_of_service =
-      packet.info->service == qp.service() || packet.info->kind == wire::Kind::Congestion;
-  return receives && !qp.is_raw() && is_of_service && key_fits;
+  return receives && !qp.is_raw() && key_fits;
+}
+
+bool Device::hears(const QueuePair& qp, const wire::Packet& packet) {
+  return listens(qp, packet) && packet.info->service == qp.service();
 }
 
 bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
@@ -190,13 +192,14 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
     return refuse();
   }
   if (!is_intact(frame, *packet, now)) return false;
-  if (!hears(*slot->qp, *packet) || !is_from_peer(*slot->qp, frame)) return refuse();
+  // Those of congestion are for queue pairs of every service.
+  const bool is_notification = packet->info->kind == wire::Kind::Congestion;
+  const bool is_heard = is_notification ? listens(*slot->qp, *packet) : hears(*slot->qp, *packet);
+  if (!is_heard || !is_from_peer(*slot->qp, frame)) return refuse();
   into = {*packet, slot, &frame};
-  if (packet->info->kind == wire::Kind::Congestion) [[unlikely]] {
+  if (is_notification) [[unlikely]]
     take_notification(into, now);
-    return false;
-  }
-  return true;
+  return !is_notification;
 }
 
 // IBTA 10.5.2: a copy for each queue pair that is attached, the sender's too if it is.

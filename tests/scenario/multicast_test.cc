@@ -1,4 +1,5 @@
 // Multicast groups between simulated hosts.
+#include "forge.h"
 #include "pair.h"
 
 namespace softhca::sim {
@@ -155,6 +156,23 @@ TEST(Multicast, IsNotHeardByAWrongQpnOrKey) {
   EXPECT_EQ(t.received(one), 1u);
   EXPECT_EQ(t.received(other_key), 0u);
   EXPECT_EQ(t.world.host(1).counter(Counter::QkeyMismatches), 1u);
+}
+
+TEST(Multicast, IsNoWayForNotificationsOfCongestion) {
+  Crowd t;
+  const auto one = t.member(1);
+  EXPECT_EQ(t.attach(one), ReasonId::None);
+  Forge forge(t.world);
+  wire::Headers headers;
+  headers.bth.opcode = 0x81;
+  headers.bth.becn = true;
+  headers.bth.pkey = wire::kDefaultPkey;
+  headers.bth.dest_qpn = {0xff'ffff};
+  forge.send(headers, {.source = wire::Gid::of_ipv4({10, 9, 9, 9}), .destination = kGroup},
+             wire::kCnpPayloadBytes);
+  EXPECT_EQ(one.host->counter(Counter::PacketsReceived), 1u);
+  EXPECT_EQ(one.host->counter(Counter::PacketsMalformed), 0u);
+  EXPECT_EQ(one.host->counter(Counter::CnpsIgnored), 0u);
 }
 
 TEST(Multicast, IsForDatagramsAndMulticastAddresses) {
