@@ -20,9 +20,6 @@ std::int64_t bytes_on_wire(const wire::Datagram& datagram, std::size_t udp_paylo
   return kEthernetOverhead + static_cast<std::int64_t>(ip + wire::kUdpBytes + udp_payload);
 }
 
-// RFC 3168: the lower two bits of the traffic class. 0: may not be marked; 3: is marked.
-constexpr std::uint8_t kEcnBits = 3;
-
 // In parts of 1,000,000.
 std::uint64_t mark_chance(const SwitchPort& port, std::int64_t queued) {
   if (port.marks_all_at == 0 || queued < port.marks_from) return 0;
@@ -170,8 +167,8 @@ void SimNetwork::pass_port(End& to, Time now) {
     }
     std::uint8_t& traffic_class = frame.datagram.traffic_class;
     const std::uint64_t chance = mark_chance(port, queued);
-    if ((traffic_class & kEcnBits) != 0 && chance != 0 && prng_.chance(chance, 1'000'000)) {
-      traffic_class |= kEcnBits;
+    if ((traffic_class & wire::kEcnMask) != 0 && chance != 0 && prng_.chance(chance, 1'000'000)) {
+      traffic_class = wire::with_ecn(traffic_class, wire::kEcnMarked);
       ++statistics_.marked;
     }
     to.port_busy_until_ = begins + picoseconds(port.ps_per_byte) * bytes;

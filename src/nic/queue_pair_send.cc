@@ -183,7 +183,7 @@ void QueuePair::on_payload_fault(std::uint32_t work, const Reason& reason) {
 // Connections send what may be marked, if they obey when they are told of it.
 void QueuePair::set_path(const wire::Datagram& path) {
   path_ = path;
-  if (rate_) path_.traffic_class = transport::with_ecn(path.traffic_class, transport::kEcnCapable);
+  if (rate_) path_.traffic_class = wire::with_ecn(path.traffic_class, wire::kEcnCapable);
 }
 
 // Notifications are not answered, or they would go to and fro; nor are multicasts: all who hear one
@@ -203,7 +203,7 @@ bool QueuePair::on_marked(const wire::Packet& packet, const wire::Datagram& data
                           .source_port = datagram.destination_port,
                           .traffic_class = datagram.traffic_class};
   std::uint8_t& traffic_class = notification_path_.traffic_class;
-  traffic_class = transport::with_ecn(traffic_class, 0);
+  traffic_class = wire::with_ecn(traffic_class, 0);
   return true;
 }
 
@@ -232,10 +232,10 @@ void QueuePair::pace(const std::optional<Outgoing>& outgoing, Time now) {
     if (rate_->next_deadline() <= now) rate_->on_idle();
     return;
   }
+  if (!rate_->is_limited()) return;
   const transport::Emission& emission = outgoing->emission;
   const wire::OpcodeInfo& info = *wire::find_opcode(emission.headers.bth.opcode);
-  if (!rate_->is_limited() || (outgoing->is_response && info.kind != wire::Kind::ReadResponse))
-    return;
+  if (outgoing->is_response && info.kind != wire::Kind::ReadResponse) return;
   rate_->on_sent(static_cast<std::int64_t>(wire::kMaxIpUdpBytes + info.header_bytes() +
                                            emission.payload.bytes + wire::kIcrcBytes),
                  now);

@@ -15,18 +15,6 @@
 
 namespace softhca::transport {
 
-// The lower two bits of an IP header's traffic class (RFC 3168, 5).
-inline constexpr std::uint8_t kEcnMask = 3;
-inline constexpr std::uint8_t kEcnCapable = 2;  // ECT(0)
-inline constexpr std::uint8_t kEcnMarked = 3;   // CE
-
-constexpr bool is_marked(std::uint8_t traffic_class) {
-  return (traffic_class & kEcnMask) == kEcnMarked;
-}
-constexpr std::uint8_t with_ecn(std::uint8_t traffic_class, std::uint8_t ecn) {
-  return static_cast<std::uint8_t>((traffic_class & ~kEcnMask) | ecn);
-}
-
 struct CongestionSettings {
   enum class Ecn : std::uint8_t {
     Off,      // marks and CNPs are counted

@@ -31,6 +31,18 @@ struct Datagram {
   friend bool operator==(const Datagram&, const Datagram&) = default;
 };
 
+// The lower two bits of an IP header's traffic class (RFC 3168, 5).
+inline constexpr std::uint8_t kEcnMask = 3;
+inline constexpr std::uint8_t kEcnCapable = 2;  // ECT(0)
+inline constexpr std::uint8_t kEcnMarked = 3;   // CE
+
+constexpr bool is_marked(std::uint8_t traffic_class) {
+  return (traffic_class & kEcnMask) == kEcnMarked;
+}
+constexpr std::uint8_t with_ecn(std::uint8_t traffic_class, std::uint8_t ecn) {
+  return static_cast<std::uint8_t>((traffic_class & ~kEcnMask) | ecn);
+}
+
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kIpv4ChecksumAt = 10;
 inline constexpr std::size_t kIpv6Bytes = 40;

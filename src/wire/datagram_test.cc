@@ -159,5 +159,15 @@ TEST(Datagram, RefusesIpv4MappedAddressesInIpv6) {
   }
 }
 
+// RFC 3168, 5: 3 is CE; the rest of the byte is the differentiated services field.
+TEST(Datagram, IsMarkedByOneOfFourCodes) {
+  for (const unsigned dscp : {0u, 0x68u, 0xfcu})
+    for (const unsigned ecn : {0u, 1u, 2u, 3u}) {
+      const auto traffic_class = static_cast<std::uint8_t>(dscp | ecn);
+      EXPECT_EQ(is_marked(traffic_class), ecn == 3);
+      EXPECT_EQ(with_ecn(traffic_class, kEcnCapable), dscp | 2);
+    }
+}
+
 }  // namespace
 }  // namespace softhca::wire

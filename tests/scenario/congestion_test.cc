@@ -1,6 +1,4 @@
 // Congestion: marks are answered, answers are obeyed, and a queue stays short.
-#include <numeric>
-
 #include "forge.h"
 #include "pair.h"
 
@@ -102,7 +100,7 @@ TEST(Congestion, AMarkedPacketIsAnsweredToItsSender) {
 TEST(Congestion, WhatMayBeMarkedIsNotMarked) {
   CongestionTalk t;
   for (const std::uint8_t ecn : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}})
-    t.send_marked(transport::with_ecn(kDscp, ecn));
+    t.send_marked(wire::with_ecn(kDscp, ecn));
   EXPECT_EQ(t.count(1, Counter::EcnMarked), 0u);
   EXPECT_EQ(t.count(1, Counter::CnpsSent), 0u);
 }
