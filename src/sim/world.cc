@@ -114,9 +114,9 @@ struct Psns {
   wire::Psn theirs;
 };
 
-// `qp` sends to `to`, a queue pair of `peer`, and hears it.
-void bring_up(driver::Engine& engine, driver::QueuePair& qp, const Host& peer,
-              const driver::QueuePair& to, const ConnectionSettings& s, Psns psns, Time now) {
+// `qp` sends to `to`, a queue pair of who is at `peer`, and hears it.
+void bring_up(driver::Engine& engine, driver::QueuePair& qp, const wire::Gid& peer, wire::Qpn to,
+              const ConnectionSettings& s, Psns psns, Time now) {
   transport::QpAttributes a;
   a.state = QpState::Init;
   a.port = 1;
@@ -133,7 +133,7 @@ void bring_up(driver::Engine& engine, driver::QueuePair& qp, const Host& peer,
   const bool responds = qp.type() == QpType::Rc || qp.type() == QpType::XrcReceive;
   a.state = QpState::Rtr;
   a.address = {.is_global = true,
-               .destination = peer.gid(),
+               .destination = peer,
                .source_gid_index = 0,
                .flow_label = 0,
                .hop_limit = 64,
@@ -141,7 +141,7 @@ void bring_up(driver::Engine& engine, driver::QueuePair& qp, const Host& peer,
                .service_level = 0,
                .port = 1};
   a.path_mtu_bytes = s.mtu;
-  a.dest_qpn = to.qpn();
+  a.dest_qpn = to;
   a.rq_psn = psns.theirs;
   a.max_dest_reads = s.max_reads;
   a.min_rnr_timer = s.min_rnr_timer;
@@ -230,7 +230,7 @@ Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& set
       make_end(b, s.program_b, s.pd_b, s, s.srq_b, s.makes_shared_b, s.events_b, world.now())};
   const auto up = [&](const Connection::End& end, driver::QueuePair& qp,
                       const Connection::End& peer, const driver::QueuePair& to, Psns psns) {
-    bring_up(end.host->engine(), qp, *peer.host, to, s, psns, world.now());
+    bring_up(end.host->engine(), qp, peer.host->gid(), to.qpn(), s, psns, world.now());
   };
   const Psns of_a{s.psn_a, s.psn_b}, of_b{s.psn_b, s.psn_a};
   up(c.a, *c.a.qp, c.b, c.b.hearing(), of_a);
@@ -247,6 +247,14 @@ Result<void, trace::Reason> Connection::End::post_receive(const driver::ReceiveR
   driver::Engine& engine = host->engine();
   return srq != nullptr ? engine.post_receive(*srq, request, false, now)
                         : engine.post_receive(*qp, request, false, now);
+}
+
+Connection::End connect_to(World& world, Host& host, const wire::Gid& peer, wire::Qpn peer_qpn,
+                           const ConnectionSettings& s) {
+  const Connection::End end =
+      make_end(host, s.program_a, s.pd_a, s, nullptr, s.makes_shared_a, s.events_a, world.now());
+  bring_up(host.engine(), *end.qp, peer, peer_qpn, s, {s.psn_a, s.psn_b}, world.now());
+  return end;
 }
 
 void disconnect(World& world, const Connection::End& end) {

@@ -120,6 +120,9 @@ struct ConnectionSettings {
 // The programs of the ends run from now on; of one host, that of `b`.
 // REQUIRES: both engines accept it.
 Connection connect(World& world, Host& a, Host& b, const ConnectionSettings& settings = {});
+// One end alone, as `a` of the settings: its peer is whoever has this address. REQUIRES: not XRC.
+Connection::End connect_to(World& world, Host& host, const wire::Gid& peer, wire::Qpn peer_qpn,
+                           const ConnectionSettings& settings);
 // Destroys the queues of one end, as a program that is done. REQUIRES: its regions are gone,
 // and nobody else receives from its shared queue.
 void disconnect(World& world, const Connection::End& end);

@@ -20,7 +20,6 @@
 namespace softhca::sim {
 namespace {
 
-using transport::QpAttribute;
 using transport::QpState;
 using transport::WorkOpcode;
 using wire::Operation;
@@ -45,7 +44,6 @@ struct Odd {
   std::uint16_t pkey = 0xffff;
   std::uint8_t reserved = 0;  // FECN, BECN and six reserved bits
   bool ack_request = true;
-  bool bad_icrc = false;
   std::uint32_t qpn = 0;  // 0: the queue pair's own
 };
 
@@ -64,29 +62,13 @@ class Prober {
  public:
   explicit Prober(std::size_t receives = kReceives)
       : world_(one_host()), host_(world_.host(0)), cable_(world_.network().attach({&kGid, 1})) {
+    const Connection::End end = connect_to(world_, host_, kGid, {kProberQpn}, connection());
+    cq_ = end.cq;
+    qp_ = end.qp;
     driver::Engine& engine = host_.engine();
-    const auto pd = engine.alloc_pd();
-    const auto cq = engine.create_cq(64, nullptr, world_.now());
-    EXPECT_TRUE(pd && cq);
-    cq_ = *cq;
-    const auto qp = engine.create_qp({.pd = *pd,
-                                      .type = transport::QpType::Rc,
-                                      .send_cq = cq_,
-                                      .receive_cq = cq_,
-                                      .srq = nullptr,
-                                      .capacity = {.send_requests = 8,
-                                                   .receive_requests = kReceives,
-                                                   .send_sges = 1,
-                                                   .receive_sges = 1,
-                                                   .inline_bytes = 0},
-                                      .signal_all = false,
-                                      .events = nullptr},
-                                     world_.now());
-    EXPECT_TRUE(qp);
-    qp_ = *qp;
     address_ = host_.allocate(kRegionBytes);
     const auto region =
-        engine.register_memory(*pd, address_, kRegionBytes, {address_.value},
+        engine.register_memory(end.pd, address_, kRegionBytes, {address_.value},
                                driver::AccessFlags::of_bits(kAllRights), world_.now());
     EXPECT_TRUE(region);
     key_ = region->key;
@@ -94,7 +76,6 @@ class Prober {
     for (std::size_t i = 0; i < letters.size(); ++i)
       letters[i] = static_cast<std::byte>('A' + i % 26);
     host_.store(address_, letters);
-    bring_up();
     for (std::size_t i = 0; i < receives; ++i) {
       const std::array piece{driver::Sge{address_.value + 1024, 2048, key_.value}};
       EXPECT_TRUE(engine.post_receive(*qp_, {i, piece}, false, world_.now()));
@@ -150,7 +131,6 @@ class Prober {
     all.resize(cq_->poll(all));
     return all;
   }
-  Time now() const { return world_.now(); }
 
  private:
   static WorldSettings one_host() {
@@ -160,44 +140,17 @@ class Prober {
   }
   static constexpr wire::Gid kGid = wire::Gid::of_ipv4({10, 0, 0, 77});
 
-  void bring_up() {
-    using Mask = transport::QpAttributeMask;
-    driver::Engine& engine = host_.engine();
-    transport::QpAttributes a;
-    a.state = QpState::Init;
-    a.port = 1;
-    a.access_flags = 15;
-    EXPECT_TRUE(engine.modify_qp(*qp_, a,
-                                 Mask(QpAttribute::State) | QpAttribute::PkeyIndex |
-                                     QpAttribute::Port | QpAttribute::AccessFlags,
-                                 world_.now()));
-    a.state = QpState::Rtr;
-    a.address.is_global = true;
-    a.address.destination = kGid;
-    a.address.hop_limit = 64;
-    a.address.port = 1;
-    a.path_mtu_bytes = kMtu;
-    a.dest_qpn = {kProberQpn};
-    a.rq_psn = {kPsn};
-    a.max_dest_reads = 4;
-    a.min_rnr_timer = 14;
-    EXPECT_TRUE(engine.modify_qp(*qp_, a,
-                                 Mask(QpAttribute::State) | QpAttribute::AddressVector |
-                                     QpAttribute::PathMtu | QpAttribute::DestQpn |
-                                     QpAttribute::RqPsn | QpAttribute::MaxDestReads |
-                                     QpAttribute::MinRnrTimer,
-                                 world_.now()));
-    a.state = QpState::Rts;
-    a.sq_psn = {kOwnPsn};
-    a.timeout = 14;
-    a.retry_count = 3;
-    a.rnr_retry = 2;
-    a.max_reads = 4;
-    EXPECT_TRUE(engine.modify_qp(*qp_, a,
-                                 Mask(QpAttribute::State) | QpAttribute::SqPsn |
-                                     QpAttribute::Timeout | QpAttribute::RetryCount |
-                                     QpAttribute::RnrRetry | QpAttribute::MaxReads,
-                                 world_.now()));
+  static ConnectionSettings connection() {
+    ConnectionSettings settings;
+    settings.mtu = kMtu;
+    settings.depth = kReceives;
+    settings.timeout = 14;
+    settings.retry_count = 3;
+    settings.rnr_retry = 2;
+    settings.min_rnr_timer = 14;
+    settings.psn_a = {kOwnPsn};
+    settings.psn_b = {kPsn};
+    return settings;
   }
 
   World world_;
@@ -294,12 +247,11 @@ std::function<Octets(const Prober&)> asks(const Remote& r) {
 }
 
 constexpr auto kSilence = "nothing";
+const std::string kErr = "ERR, receives flushed (9.9.3, class C)";
 const std::string kAllFlushed = "ERR; 8 × 5,0";
 
 // What is alike for all scenes that end the connection, or leave it alone.
-Row ended() {
-  return {"state and receives", "ERR, receives flushed (9.9.3, class C)", kAllFlushed, kAllFlushed};
-}
+Row ended() { return {"state and receives", kErr, kAllFlushed, kAllFlushed}; }
 Row goes_on(const std::string& receives) {
   const std::string all = "RTS; " + receives;
   return {"state and receives", "as before", all, all};
@@ -473,7 +425,6 @@ machine: its times are told where they differ for another reason.
 }
 
 const std::string kAck = "ACK msn 1 psn +0";
-const std::string kErr = "ERR, receives flushed (9.9.3, class C)";
 
 std::string nak(int code, int psn = 0) {
   return fmt::format("NAK {} msn {} psn {:+}", code, psn, psn);
