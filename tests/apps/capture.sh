@@ -13,20 +13,8 @@ with_tcpdump=$([ "$users" = 4294967295 ] && echo yes || echo no)
 [ "$with_tcpdump" = yes ] || echo "in a user namespace: without tcpdump"
 iterations=$([ "$full" = 1 ] && echo 500 || echo 50)
 
-limit=$((limit * 4)) namespace left
-limit=$((limit * 4)) namespace right
-left=$(holder left)
-right=$(holder right)
-in_left=(nsenter -t "$left" -n)
-in_right=(nsenter -t "$right" -n)
-"${in_left[@]}" ip link add cable type veth peer name cable netns "$right"
-"${in_left[@]}" ip address add 10.77.0.1/24 dev cable
-"${in_right[@]}" ip address add 10.77.0.2/24 dev cable
 # Bursts are cut into packets before the capture sees them.
-"${in_left[@]}" ip link set cable gso_max_segs 1 up
-"${in_right[@]}" ip link set cable gso_max_segs 1 up
-export SOFTHCA_NETDEV=cable
-address=10.77.0.1
+two_hosts $((limit * 4)) 10.77.0 gso_max_segs 1
 
 judge() {
   local what=$1 file=$2 frames malformed verdict
@@ -50,17 +38,17 @@ judge() {
 # One packet, many packets, and a last packet with padding.
 for size in 64 4096 3001; do
   if [ "$with_tcpdump" = yes ]; then
-    start tcpdump "${in_left[@]}" tcpdump -Z root --immediate-mode -i cable -B 16384 -U -n \
+    start tcpdump "${at_server[@]}" tcpdump -Z root --immediate-mode -i cable -B 16384 -U -n \
       -w "$work/cable.pcap" 'udp port 4791'
     await 10 grep -q 'listening on' "$work/tcpdump.err" || flunk "tcpdump" "$work/tcpdump.err"
   fi
   command=("$softhca" run --pcap)
   program=(ibv_rc_pingpong -g 0 -c -s "$size" -m 1024 -n "$iterations")
   new_port
-  start server "${in_left[@]}" "${command[@]}" "$work/server.pcap" -- "${program[@]}" -p "$port"
-  await 15 listening_or_gone server "$port" "${in_left[@]}" || true
-  start client "${in_right[@]}" "${command[@]}" "$work/client.pcap" -- "${program[@]}" \
-    -p "$port" "$address"
+  start server "${at_server[@]}" "${command[@]}" "$work/server.pcap" -- "${program[@]}" -p "$port"
+  await 15 listening_or_gone server "$port" "${at_server[@]}" || true
+  start client "${at_client[@]}" "${command[@]}" "$work/client.pcap" -- "${program[@]}" \
+    -p "$port" "$server_address"
   status=0
   finish client || status=$?
   [ "$status" = 0 ] || kill "${pid_of[server]}" 2>/dev/null || true

@@ -71,17 +71,25 @@ def icrc(header, udp):
     return struct.pack("<I", zlib.crc32(covered))
 
 
-def main(name):
+def roce_packets(name):
+    """(number of the record, IP packet, masked IP header, UDP datagram, whether it is cut short) of
+    every RoCEv2 packet of a capture."""
     with open(name, "rb") as file:
         blob = file.read()
-    count = wrong = 0
     for number, (link_type, frame, original) in enumerate(records(blob), 1):
-        header, udp = masked_headers(ip_packet(link_type, frame))
-        if len(udp) < 24 or int.from_bytes(udp[2:4], "big") != ROCE_PORT:
-            continue
+        ip = ip_packet(link_type, frame)
+        header, udp = masked_headers(ip)
+        if len(udp) >= 24 and int.from_bytes(udp[2:4], "big") == ROCE_PORT:
+            is_cut = len(frame) < original or len(udp) != int.from_bytes(udp[4:6], "big")
+            yield number, ip, header, udp, is_cut
+
+
+def main(name):
+    count = wrong = 0
+    for number, _, header, udp, is_cut in roce_packets(name):
         count += 1
         expected = icrc(header, udp)
-        if len(frame) < original or len(udp) != int.from_bytes(udp[4:6], "big"):
+        if is_cut:
             wrong += 1
             print(f"record {number}: cut short", file=sys.stderr)
         elif udp[-4:] != expected:

@@ -36,23 +36,14 @@ expect() {
 
 # with MODE COUNTER OPTION...: what the peer counts a CNP as.
 with() {
-  local mode=$1 side status
+  local mode=$1
   traffic=("$softhca" run --ecn "$mode" "${@:3}" -- "$build/tests/apps/traffic_main")
   flowing '' || return 0
   /usr/bin/python3 -B "$apps/marked.py" send 127.0.0.1 "$(($(qpn_of server)))" $count
   expect "$mode" server np_ecn_marked_roce_packets $count
   [ "$mode" = off ] || expect "$mode" server np_cnp_sent 1
   [ "$mode" = off ] || expect "$mode" client "$2" 1
-  kill "$(holder client)"
-  for side in client server; do
-    status=0
-    finish "$side" || status=$?
-    if [ "$status" = 0 ] && says "$side" 'all as sent'; then
-      pass "$mode: $(tail -n 1 "$work/$side.out")"
-    else
-      flunk "$mode: the $side ended with $status" "$work/$side.out" "$work/$side.err"
-    fi
-  done
+  all_as_sent "$mode"
 }
 
 # judge_capture FILE: all that connections send may be marked, and CNPs may not.

@@ -7,19 +7,7 @@ need_product
 need_programs ibv_rc_pingpong ibv_devinfo ib_send_bw ip nsenter unshare ss timeout
 need_root_in_namespace "$@"
 
-limit=$((limit * 20)) namespace left
-limit=$((limit * 20)) namespace right
-left=$(holder left)
-right=$(holder right)
-at_server=(nsenter -t "$left" -n)
-at_client=(nsenter -t "$right" -n)
-server_address=10.77.0.1
-export SOFTHCA_NETDEV=cable
-"${at_server[@]}" ip link add cable type veth peer name cable netns "$right"
-"${at_server[@]}" ip link set cable up
-"${at_client[@]}" ip link set cable up
-"${at_server[@]}" ip address add 10.77.0.1/24 dev cable
-"${at_client[@]}" ip address add 10.77.0.2/24 dev cable
+two_hosts $((limit * 20)) 10.77.0
 
 # cable_mtu MTU: of the interface. IPv6 leaves an interface that cannot carry 1280 bytes.
 cable_mtu() {

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-from check_icrc import ROCE_PORT, ip_packet, masked_headers, records
+from check_icrc import ROCE_PORT, roce_packets
 
 NOT_SENT = {"RC_FLUSH", "CNP"}
 ANSWERS = {"credit", "RNR NAK", "NAK 0 (sequence error)", "NAK 1 (invalid request)",
@@ -33,15 +33,6 @@ XRC, ATOMIC_WRITE, WRITE_ONLY = 5, 29, 10
 XRC_ANSWERS = range(0x0d, 0x13)  # these carry no XRCETH
 # Guesses the contents of payloads, and stumbles where there is none.
 GUESSES = ["--disable-protocol", "rpcordma"]
-
-
-def payloads_of(name):
-    with open(name, "rb") as file:
-        blob = file.read()
-    for link_type, frame, _ in records(blob):
-        _, udp = masked_headers(ip_packet(link_type, frame))
-        if len(udp) >= 24 and int.from_bytes(udp[2:4], "big") == ROCE_PORT:
-            yield udp[8:]
 
 
 def known_layout(payload):
@@ -142,7 +133,7 @@ def line_of(fields, name, srqn):
 
 
 def main(capture, packet_text):
-    payloads = list(payloads_of(capture))
+    payloads = [udp[8:] for _, _, _, udp, _ in roce_packets(capture)]
     lines = subprocess.run([packet_text], input="".join(p.hex() + "\n" for p in payloads),
                            check=True, stdout=subprocess.PIPE, text=True, timeout=60).stdout
     lines = lines.splitlines()

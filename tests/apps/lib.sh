@@ -75,6 +75,21 @@ flowing() {
   done
 }
 
+# all_as_sent WHAT: what `flowing ''` began ends as asked, and both sides have what was sent.
+all_as_sent() {
+  local side status
+  kill "$(holder client)"
+  for side in client server; do
+    status=0
+    finish "$side" || status=$?
+    if [ "$status" = 0 ] && says "$side" 'all as sent'; then
+      pass "$1: $(tail -n 1 "$work/$side.out")"
+    else
+      flunk "$1: the $side ended with $status" "$work/$side.out" "$work/$side.err"
+    fi
+  done
+}
+
 # left_early STATUS STATUS: packets are lost, and the side that was through first was gone before
 # its last acknowledgement came; the other one sent its last message to nobody, as with any device.
 lossy=0
@@ -206,6 +221,25 @@ holder() { tr ' ' '\n' <"/proc/${pid_of[$1]}/task/${pid_of[$1]}/children" | head
 
 # Where pair() runs the two: a prefix for each command, and where the client finds the server.
 at_server=() at_client=() server_address=127.0.0.1
+
+# two_hosts SECONDS SUBNET [OPTION...]: two namespaces for that long, whose interfaces `cable` are one
+# cable, with SUBNET.1 where pair() has the server and SUBNET.2; the options are of both ends.
+two_hosts() {
+  local left right
+  limit=$1 namespace left
+  limit=$1 namespace right
+  left=$(holder left)
+  right=$(holder right)
+  at_server=(nsenter -t "$left" -n)
+  at_client=(nsenter -t "$right" -n)
+  server_address=$2.1
+  export SOFTHCA_NETDEV=cable
+  "${at_server[@]}" ip link add cable type veth peer name cable netns "$right"
+  "${at_server[@]}" ip address add "$2.1/24" dev cable
+  "${at_client[@]}" ip address add "$2.2/24" dev cable
+  "${at_server[@]}" ip link set cable "${@:3}" up
+  "${at_client[@]}" ip link set cable "${@:3}" up
+}
 
 # pair WHAT COMMAND...: the command as a server on a new port ($port), then as its client; true
 # when both end with 0. It gets `-p $port`; the client also gets the server's address.

@@ -13,7 +13,6 @@ import sys
 
 import check_icrc
 
-ROCE_PORT = 4791
 MARKED = 3
 ATOMIC_ACK, NAK = 0x12, 0x60
 HOPS = 64
@@ -26,7 +25,7 @@ def packet(address, port, qpn):
     # As the kernel sends from a socket that does not fragment: identification 0, DF.
     ip = struct.pack("!BBHHHBBH", 0x45, MARKED, 20 + length, 0, 0x4000, HOPS, 17, 0)
     ip += socket.inet_aton(address) * 2
-    udp = struct.pack("!HHHH", port, ROCE_PORT, length, 0) + heads + bytes(4)
+    udp = struct.pack("!HHHH", port, check_icrc.ROCE_PORT, length, 0) + heads + bytes(4)
     header, datagram = check_icrc.masked_headers(ip + udp)
     return heads + check_icrc.icrc(header, datagram)
 
@@ -38,18 +37,12 @@ def send(address, qpn, count):
         sender.bind((address, 0))
         one = packet(address, sender.getsockname()[1], qpn)
         for _ in range(count):
-            sender.sendto(one, (address, ROCE_PORT))
+            sender.sendto(one, (address, check_icrc.ROCE_PORT))
 
 
 def classes(name):
-    with open(name, "rb") as file:
-        blob = file.read()
-    seen = collections.Counter()
-    for link_type, frame, _ in check_icrc.records(blob):
-        ip = check_icrc.ip_packet(link_type, frame)
-        opcode_at = 4 * (ip[0] & 15) + 8  # IPv4, then UDP
-        if len(ip) > opcode_at:
-            seen[(ip[opcode_at], ip[1])] += 1
+    seen = collections.Counter((udp[8], ip[1]) for _, ip, _, udp, _ in
+                               check_icrc.roce_packets(name))
     for (opcode, traffic_class), count in sorted(seen.items()):
         print(f"{opcode:#04x} {traffic_class:#04x} {count}")
 

@@ -15,31 +15,20 @@ unshare -n sh -c 'ip link set lo up && tc qdisc add dev lo root netem loss 1%' 2
   skip "the kernel has no sch_netem"
 
 limit=$((limit * 8))  # seconds; a hang is told from an interpreted machine
-limit=$((limit * 20)) namespace left
-limit=$((limit * 20)) namespace right
-left=$(holder left)
-right=$(holder right)
-at_server=(nsenter -t "$left" -n)
-at_client=(nsenter -t "$right" -n)
-server_address=10.79.0.1
-"${at_server[@]}" ip link add cable type veth peer name cable netns "$right"
-"${at_server[@]}" ip address add $server_address/24 dev cable
-"${at_client[@]}" ip address add 10.79.0.2/24 dev cable
+# Bursts are cut into packets before they meet their fate.
+two_hosts $((limit * 20)) 10.79.0 gso_max_segs 1
 for side in server client; do
   declare -n at=at_$side
-  # Bursts are cut into packets before they meet their fate.
-  "${at[@]}" ip link set cable gso_max_segs 1 up
   # Those that are `reordered` leave at once, the others 1 ms later.
   "${at[@]}" tc qdisc add dev cable root netem limit 10000 delay 1ms reorder 1% loss 5% duplicate 1%
 done
-export SOFTHCA_NETDEV=cable
 lossy=1
 [ "$full" = 1 ] && rounds=5 || rounds=1
 
 bandwidth() {
   local what="$1, $2 bytes" program=(-F -x 0 -s "$2" -n 100)
   case $1 in ib_read_*) program+=(-o 16) ;; esac
-  pair "$what" "$softhca" run --ledger "$work/netem.ledger" -- "$1" "${program[@]}" || return 0
+  pair "$what" "$softhca" run -- "$1" "${program[@]}" || return 0
   if grep -qE "^ *$2 +100 +[0-9]" "$work/client.out"; then
     pass "$what:$(grep -E "^ *$2 +100 " "$work/client.out" | tr -s ' \t' ' ')"
   else
@@ -70,7 +59,7 @@ if /usr/bin/python3 -c 'import pyverbs' 2>/dev/null; then
   start server "${at_server[@]}" "${operations[@]}" -p "$port" serve
   await "$limit" listening_or_gone server "$port" "${at_server[@]}" || true
   start client "${at_client[@]}" "${operations[@]}" -p "$port" \
-    --scenes send,write,read,atomics,pipeline drive $server_address
+    --scenes send,write,read,atomics,pipeline drive "$server_address"
   finish client || true
   finish server || true
   if [ "$(tail -n 1 "$work/client.out")" = through ] && ! grep -q '^FAIL' "$work/client.out"; then

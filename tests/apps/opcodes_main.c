@@ -70,7 +70,7 @@ static void connect_to(struct Ends* ends, struct ibv_qp* pair, uint32_t peer) {
     modify(pair, &to, IBV_QPS_INIT, init | IBV_QP_QKEY);
     modify(pair, &to, IBV_QPS_RTR, 0);
     modify(pair, &to, IBV_QPS_RTS, IBV_QP_SQ_PSN);
-    ends->handle = ibv_create_ah(ends->device->domain, &to.ah_attr);
+    if (ends->handle == NULL) ends->handle = ibv_create_ah(ends->device->domain, &to.ah_attr);
     CHECK(ends->handle != NULL);
     return;
   }
@@ -108,7 +108,6 @@ static struct Ends connected(struct Device* device, enum ibv_qp_type type) {
   ends.left = create(&ends, type);
   ends.right = create(&ends, type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : type);
   connect_to(&ends, ends.right, ends.left->qp_num);
-  if (ends.handle != NULL) CHECK(ibv_destroy_ah(ends.handle) == 0);
   connect_to(&ends, ends.left, ends.right->qp_num);
   return ends;
 }

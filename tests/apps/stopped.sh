@@ -35,24 +35,14 @@ for_long() {
 
 # for_short WHO OPTION...: the limit is 8 seconds at least.
 for_short() {
-  local stopped side status
+  local stopped
   flowing '' -t 18 -r 7 "${@:2}" || return 0
   stopped=$(holder "$1")
   kill -STOP "$stopped"
   await 10 is_stopped "$stopped" || flunk "$1 does not stop"
   sleep 0.3  # what is being tested: traffic meets a stopped peer
   kill -CONT "$stopped"
-  kill "$(holder client)"
-  for side in client server; do
-    status=0
-    finish "$side" || status=$?
-    if [ "$status" = 0 ] && says "$side" 'all as sent'; then
-      pass "$1 stopped for a moment ${*:2}: $(tail -n 1 "$work/$side.out")"
-    else
-      flunk "$1 stopped for a moment ${*:2}: the $side ended with $status" "$work/$side.out" \
-        "$work/$side.err"
-    fi
-  done
+  all_as_sent "$1 stopped for a moment ${*:2}"
 }
 
 for_long server client

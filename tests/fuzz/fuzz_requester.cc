@@ -9,31 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "base/assert.h"
+#include "base/cursor.h"
 #include "transport/requester.h"
 
 namespace softhca::transport {
 namespace {
-
-// Stops the fuzzer: what it found is a bug.
-void require(bool holds) {
-  if (!holds) std::abort();
-}
-
-class Script {
- public:
-  explicit Script(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  bool is_at_end() const { return bytes_.empty(); }
-  // Zero behind the end.
-  std::uint8_t byte() {
-    if (bytes_.empty()) return 0;
-    const std::uint8_t first = bytes_[0];
-    bytes_ = bytes_.subspan(1);
-    return first;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-};
 
 constexpr std::uint32_t kMtu = 256;
 constexpr std::uint32_t kWorkAtMost = 48;
@@ -41,34 +22,34 @@ constexpr std::uint32_t kWorkAtMost = 48;
 // The peer and the device around a requester, and what they know of each request.
 class Bench final : public MemoryPort {
  public:
-  explicit Bench(Script& script)
+  explicit Bench(ConstBytes script)
       : script_(script),
-        initial_(wire::Psn{0xff'fff0}.plus(script.byte())),
+        initial_(wire::Psn{0xff'fff0}.plus(byte())),
         requester_({.dest_qpn = {0x5000},
                     .initial_psn = initial_,
                     .mtu = kMtu,
                     .timeout = milliseconds(1),
-                    .retry_count = static_cast<std::uint8_t>(script.byte() & 7),
-                    .rnr_retry = static_cast<std::uint8_t>(script.byte() & 7),
-                    .max_reads = static_cast<std::uint8_t>(script.byte() & 7)},
+                    .retry_count = static_cast<std::uint8_t>(byte() & 7),
+                    .rnr_retry = static_cast<std::uint8_t>(byte() & 7),
+                    .max_reads = static_cast<std::uint8_t>(byte() & 7)},
                    *this, counters_) {}
 
   void run() {
-    while (!script_.is_at_end()) step();
+    while (script_.left() != 0) step();
     finish();
   }
 
   trace::Reason place(const PayloadRef& to) override {
-    require(to.place == PayloadRef::Place::SendWork && to.work < posted_.size());
+    ASSERT(to.place == PayloadRef::Place::SendWork && to.work < posted_.size());
     Posted& posted = posted_[to.work];
-    require(brings_bytes(posted.work.opcode) && to.offset == posted.placed);
+    ASSERT(brings_bytes(posted.work.opcode) && to.offset == posted.placed);
     posted.placed += to.bytes;
-    require(posted.placed <= bytes_of(posted.work));
+    ASSERT(posted.placed <= bytes_of(posted.work));
     return refusal(0x0f);
   }
   trace::Reason execute_local(std::uint32_t work) override {
-    require(work < posted_.size() && is_local(posted_[work].work.opcode));
-    require(!posted_[work].executed);
+    ASSERT(work < posted_.size() && is_local(posted_[work].work.opcode));
+    ASSERT(!posted_[work].executed);
     posted_[work].executed = true;
     return refusal(0x07);
   }
@@ -84,6 +65,9 @@ class Bench final : public MemoryPort {
   std::optional<ReceiveSlot> take_receive() override { std::abort(); }
 
  private:
+  // Zero behind the end.
+  std::uint8_t byte() { return script_.take_be<std::uint8_t>(); }
+
   struct Posted {
     SendWork work;
     std::uint64_t behind{};  // the number behind its last packet
@@ -96,12 +80,12 @@ class Bench final : public MemoryPort {
   }
   // One call in 16 or so is refused.
   trace::Reason refusal(std::uint8_t mask) {
-    const bool is_refused = (script_.byte() & mask) == mask;
+    const bool is_refused = (byte() & mask) == mask;
     return is_refused ? trace::Reason{.id = trace::ReasonId::FrameGone} : trace::Reason{};
   }
 
   void step() {
-    const std::uint8_t what = script_.byte();
+    const std::uint8_t what = byte();
     switch (what % 8) {
       case 0:
         post();
@@ -135,12 +119,12 @@ class Bench final : public MemoryPort {
                                        WorkOpcode::BindWindow,     WorkOpcode::Read,
                                        WorkOpcode::SendInvalidate, WorkOpcode::AtomicWrite};
     if (posted_.size() == kWorkAtMost || !requester_.wants_work()) return;
-    const std::uint8_t flags = script_.byte();
+    const std::uint8_t flags = byte();
     SendWork work;
     work.work = static_cast<std::uint32_t>(posted_.size());
-    work.opcode = kOpcodes[script_.byte() % std::size(kOpcodes)];
+    work.opcode = kOpcodes[byte() % std::size(kOpcodes)];
     // Up to 40 packets: a READ of several pieces.
-    work.bytes = script_.byte() * std::uint64_t{40};
+    work.bytes = byte() * std::uint64_t{40};
     if (is_atomic(work.opcode) || work.opcode == WorkOpcode::AtomicWrite) work.bytes = kAtomicBytes;
     if (is_local(work.opcode)) work.bytes = 0;
     work.signaled = (flags & 1) != 0;
@@ -158,28 +142,28 @@ class Bench final : public MemoryPort {
     while (count-- > 0) {
       const auto out = requester_.poll_packet(now_);
       if (!out) return;
-      require(!requester_.failed());
+      ASSERT(!requester_.failed());
       const wire::Bth& bth = out->headers.bth;
       const auto* const info = wire::find_opcode(bth.opcode);
-      require(info != nullptr && info->is_request() && bth.dest_qpn.value == 0x5000);
+      ASSERT(info != nullptr && info->is_request() && bth.dest_qpn.value == 0x5000);
       const std::int32_t number = wire::ahead(bth.psn, initial_);
-      require(number >= 0 && !posted_.empty());
+      ASSERT(number >= 0 && !posted_.empty());
       const auto at = static_cast<std::uint64_t>(number);
-      require(at < posted_.back().behind && (out->again || at == sent_));
+      ASSERT(at < posted_.back().behind && (out->again || at == sent_));
       const std::uint64_t last =
           info->kind == wire::Kind::ReadRequest
               ? at + std::max<std::uint64_t>(1, (out->headers.dma_length + kMtu - 1) / kMtu)
               : at + 1;
       sent_ = std::max(sent_, last);
       if (out->payload.place == PayloadRef::Place::SendWork)
-        require(out->payload.offset + out->payload.bytes <= posted_[out->payload.work].work.bytes);
+        ASSERT(out->payload.offset + out->payload.bytes <= posted_[out->payload.work].work.bytes);
     }
   }
 
   // A PSN near what is next to be completed; anywhere for some.
   wire::Psn psn() {
-    const std::uint8_t how = script_.byte();
-    if (how >= 0xf8) return wire::Psn{std::uint32_t{how} << 16 | script_.byte()};
+    const std::uint8_t how = byte();
+    if (how >= 0xf8) return wire::Psn{std::uint32_t{how} << 16 | byte()};
     const std::uint64_t front = completed_ == 0 ? 0 : posted_[completed_ - 1].behind;
     return initial_.plus(static_cast<std::uint32_t>(front)).plus(how % 64).minus(how / 64);
   }
@@ -194,7 +178,7 @@ class Bench final : public MemoryPort {
     wire::Headers h;
     h.bth.opcode = wire::opcode_of(wire::Service::Rc, wire::Operation::Acknowledge);
     h.bth.psn = psn();
-    const std::uint8_t syndrome = script_.byte();
+    const std::uint8_t syndrome = byte();
     h.aeth_kind = static_cast<wire::AethKind>(syndrome >> 6);
     h.aeth_value = syndrome & 0x1f;
     note_answer(h.bth.psn);
@@ -206,7 +190,7 @@ class Bench final : public MemoryPort {
         wire::Operation::ReadResponseFirst, wire::Operation::ReadResponseMiddle,
         wire::Operation::ReadResponseLast, wire::Operation::ReadResponseOnly,
         wire::Operation::AtomicAcknowledge};
-    const std::uint8_t what = script_.byte();
+    const std::uint8_t what = byte();
     wire::Headers h;
     h.bth.psn = psn();
     const wire::Operation operation = kOperations[what % std::size(kOperations)];
@@ -215,12 +199,12 @@ class Bench final : public MemoryPort {
     if (operation == wire::Operation::AtomicAcknowledge)
       return requester_.on_atomic_response(h, now_);
     const bool is_full = (what & 0x80) == 0;
-    const std::uint32_t bytes = is_full ? kMtu : script_.byte() * 40u % (kMtu + 8);
+    const std::uint32_t bytes = is_full ? kMtu : byte() * 40u % (kMtu + 8);
     requester_.on_read_response(*wire::find_opcode(h.bth.opcode), h, bytes, now_);
   }
 
   void disturb() {
-    const std::uint8_t what = script_.byte();
+    const std::uint8_t what = byte();
     switch (what % 4) {
       case 0:
         return requester_.hold((what & 4) != 0);
@@ -247,20 +231,20 @@ class Bench final : public MemoryPort {
 
   void collect() {
     while (const auto done = requester_.poll_completion()) {
-      require(completed_ < posted_.size() && done->work == completed_);
+      ASSERT(completed_ < posted_.size() && done->work == completed_);
       const Posted& posted = posted_[completed_++];
-      require(!failed_ || done->status == Status::Flushed);
+      ASSERT(!failed_ || done->status == Status::Flushed);
       if (done->status != Status::Success) {
         failed_ = true;
         continue;
       }
-      require(sent_ >= posted.behind);
+      ASSERT(sent_ >= posted.behind);
       if (is_local(posted.work.opcode)) {
-        require(posted.executed);
+        ASSERT(posted.executed);
         continue;
       }
-      require(answered_ >= posted.behind);
-      if (brings_bytes(posted.work.opcode)) require(posted.placed == bytes_of(posted.work));
+      ASSERT(answered_ >= posted.behind);
+      if (brings_bytes(posted.work.opcode)) ASSERT(posted.placed == bytes_of(posted.work));
     }
   }
 
@@ -272,10 +256,10 @@ class Bench final : public MemoryPort {
       pass(milliseconds(10));
       collect();
     }
-    require(completed_ == posted_.size() && requester_.next_deadline() == Time::never());
+    ASSERT(completed_ == posted_.size() && requester_.next_deadline() == Time::never());
   }
 
-  Script& script_;
+  Cursor script_;
   wire::Psn initial_;
   trace::QpCounters counters_;
   Requester requester_;
@@ -291,7 +275,6 @@ class Bench final : public MemoryPort {
 }  // namespace softhca::transport
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  softhca::transport::Script script({data, size});
-  softhca::transport::Bench(script).run();
+  softhca::transport::Bench(std::as_bytes(std::span(data, size))).run();
   return 0;
 }
