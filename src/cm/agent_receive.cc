@@ -326,7 +326,7 @@ void Agent::on(const Received& in, const wire::CmRep& rep) {
   t.remote_srq = rep.srq;
   t.remote_guid = rep.ca_guid;
   t.remote_ece = {rep.vendor_id, in.mad.modifier};
-  t.path.ack_timeout = sum_of_times(t.path.ack_timeout, rep.target_ack_delay);
+  t.path.ack_timeout = sum_of_times(t.path.ack_timeout, believed(rep.target_ack_delay));
   c->state = State::RepReceived;
   c->last.reset();
   arm(*c, Time::never());

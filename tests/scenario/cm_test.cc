@@ -626,5 +626,28 @@ TEST(Cm, ThousandsOfConnectionsLeaveNothing) {
   EXPECT_EQ(talk.b.agent.next_deadline(), Time::never());
 }
 
+// 12.7.34: the delay that a REP adds to the way there and back is a peer's word like all others, or
+// an end would wait for 2.4 hours.
+TEST(Cm, AReplysDelayIsBelievedUpToALimit) {
+  Talk talk;
+  talk.listen();
+  const wire::CommId id = talk.connect();
+  talk.settle();
+  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
+  Outgoing out = talk.b.said().at(0);
+  wire::CmMad mad = read(out);
+  std::get<wire::CmRep>(mad.message).target_ack_delay = 31;
+  out.mad = wire::emit_cm(mad);
+  talk.give(talk.a, out);
+  EXPECT_EQ(talk.a.only(EventKind::Reply).terms.path.ack_timeout, kMaxPatience);
+  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  talk.settle();
+  EXPECT_TRUE(talk.a.agent.disconnect(id, {}, talk.now));
+  talk.settle();
+  EXPECT_EQ(talk.a.agent.next_deadline() - talk.now, wire::duration_of(kMaxPatience));
+  EXPECT_EQ(talk.wait(), kTimeWait) << "of the other side, which has heard of no delay";
+  EXPECT_EQ(talk.wait(), wire::duration_of(kMaxPatience) - kTimeWait);
+}
+
 }  // namespace
 }  // namespace softhca::cm
