@@ -116,10 +116,14 @@ struct ResolveAnswer {
 };
 
 // What a program may send along. A service of the IP port spaces has its addresses in front.
-inline constexpr std::size_t kReqPrivateBytes = 92, kIpReqPrivateBytes = 56;
-inline constexpr std::size_t kRepPrivateBytes = 196, kRejPrivateBytes = 148;
-inline constexpr std::size_t kRtuPrivateBytes = 224, kDreqPrivateBytes = 220;
-inline constexpr std::size_t kSidrReqPrivateBytes = 216, kIpSidrReqPrivateBytes = 180;
-inline constexpr std::size_t kSidrRepPrivateBytes = 136;
+inline constexpr std::size_t kReqPrivateBytes = sizeof wire::CmReq::private_bytes;
+inline constexpr std::size_t kIpReqPrivateBytes = kReqPrivateBytes - wire::kIpServiceBytes;
+inline constexpr std::size_t kRepPrivateBytes = sizeof wire::CmRep::private_bytes;
+inline constexpr std::size_t kRejPrivateBytes = sizeof wire::CmRej::private_bytes;
+inline constexpr std::size_t kRtuPrivateBytes = sizeof wire::CmRtu::private_bytes;
+inline constexpr std::size_t kDreqPrivateBytes = sizeof wire::CmDreq::private_bytes;
+inline constexpr std::size_t kSidrReqPrivateBytes = sizeof wire::CmSidrReq::private_bytes;
+inline constexpr std::size_t kIpSidrReqPrivateBytes = kSidrReqPrivateBytes - wire::kIpServiceBytes;
+inline constexpr std::size_t kSidrRepPrivateBytes = sizeof wire::CmSidrRep::private_bytes;
 
 }  // namespace softhca::cm
