@@ -320,13 +320,16 @@ void Agent::destroy(wire::CommId id, Time now) {
   trim();
 }
 
+void Agent::say(const Conversation& c, const wire::CmMadBytes& mad) {
+  out_.push_back({.source = c.terms.path.local, .destination = c.terms.path.remote, .mad = mad});
+}
+
 void Agent::send(Conversation& c, const wire::CmMessage& message, std::uint32_t modifier) {
   const bool begins = std::holds_alternative<wire::CmDreq>(message);
   c.last = wire::emit_cm({.transaction = begins ? std::uint64_t{c.local.value} : c.transaction,
                           .modifier = modifier,
                           .message = message});
-  out_.push_back(
-      {.source = c.terms.path.local, .destination = c.terms.path.remote, .mad = *c.last});
+  say(c, *c.last);
 }
 
 void Agent::send_rej(Conversation& c, wire::CmSubject subject, wire::RejReason reason,

@@ -140,6 +140,7 @@ class Agent {
   Conversation* held(wire::CommId id);
   Result<Conversation*, trace::Reason> open(const wire::IpAddresses& addresses, const Path& path,
                                             const Patience& patience);
+  void say(const Conversation& c, const wire::CmMadBytes& mad);
   void send(Conversation& c, const wire::CmMessage& message, std::uint32_t modifier = 0);
   void send_rej(Conversation& c, wire::CmSubject subject, wire::RejReason reason,
                 ConstBytes private_bytes = {});

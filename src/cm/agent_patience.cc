@@ -75,8 +75,7 @@ void Agent::send_again(Conversation& c, Time now) {
   --c.retries_left;
   c.delayed = false;
   ++tally_.resent;
-  out_.push_back(
-      {.source = c.terms.path.local, .destination = c.terms.path.remote, .mad = *c.last});
+  say(c, *c.last);
   arm(c, now + c.response_time);
 }
 

@@ -137,9 +137,7 @@ bool Agent::admit(Conversation* c, const Received& in) {
       delay(*c, c->is_passive() ? CmSubject::Req : CmSubject::Rep);
       break;
     case Reaction::Repeat:
-      if (c->last)
-        out_.push_back(
-            {.source = in.from.destination, .destination = in.from.source, .mad = *c->last});
+      if (c->last) say(*c, *c->last);
       break;
     case Reaction::Answer:
     case Reaction::Unknown:
@@ -164,9 +162,7 @@ void Agent::answer_unknown(const Received& in) {
 void Agent::delay(const Conversation& c, CmSubject subject) {
   wire::CmMra mra{.local_id = c.local, .remote_id = c.remote, .subject = subject};
   mra.service_timeout = settings_.service_timeout;
-  out_.push_back({.source = c.terms.path.local,
-                  .destination = c.terms.path.remote,
-                  .mad = wire::emit_cm({.transaction = c.transaction, .message = mra})});
+  say(c, wire::emit_cm({.transaction = c.transaction, .message = mra}));
 }
 
 void Agent::reply(const Received& in, const wire::CmMessage& message) {
