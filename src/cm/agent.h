@@ -150,7 +150,8 @@ class Agent {
             const trace::Reason& reason = {}, std::uint16_t status = 0);
 
   // agent_receive.cc
-  Conversation* find(const Arrival& from, wire::CommId local, wire::CommId remote);
+  Conversation* find(const Arrival& from, wire::CommId local, wire::CommId remote,
+                     bool is_resolution = false);
   Conversation* find_request(const wire::Gid& source, wire::CommId remote, bool is_resolution);
   bool admit(Conversation* c, const Received& in);
   void answer_unknown(const Received& in);

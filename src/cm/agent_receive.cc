@@ -104,14 +104,15 @@ void Agent::on_datagram(const Arrival& arrival, ConstBytes bytes, Time now) {
 }
 
 // Until its REP a peer may be anybody at its address: a listener's process may be another's.
-Conversation* Agent::find(const Arrival& from, wire::CommId local, wire::CommId remote) {
+Conversation* Agent::find(const Arrival& from, wire::CommId local, wire::CommId remote,
+                          bool is_resolution) {
   const auto it = conversations_.find(local);
   if (it == conversations_.end()) return nullptr;
   Conversation& c = it->second;
   const bool is_from_peer =
       c.terms.path.remote == from.source && c.terms.path.local == from.destination;
   const bool is_its = c.remote.value == 0 || c.remote == remote;
-  return is_from_peer && is_its && !c.is_resolution ? &c : nullptr;
+  return is_from_peer && is_its && c.is_resolution == is_resolution ? &c : nullptr;
 }
 
 Conversation* Agent::find_request(const wire::Gid& source, wire::CommId remote,
@@ -385,11 +386,7 @@ void Agent::on(const Received& in, const wire::CmSidrReq& req) {
 }
 
 void Agent::on(const Received& in, const wire::CmSidrRep& rep) {
-  const auto it = conversations_.find(rep.request_id);
-  Conversation* c = it != conversations_.end() && it->second.is_resolution &&
-                            it->second.terms.path.remote == in.from.source
-                        ? &it->second
-                        : nullptr;
+  Conversation* c = find(in.from, rep.request_id, {}, true);  // the answer has no id of its own
   if (!admit(c, in)) return;
   c->terms.remote_qpn = rep.qpn;
   c->terms.remote_qkey = rep.qkey;

@@ -370,6 +370,22 @@ TEST(Agent, AStrangerCannotEndAConnection) {
   EXPECT_EQ(talk.b.agent.find(ids.b)->state, State::Established);
 }
 
+TEST(Agent, AResolutionIsAnsweredByWhomItHasAskedOnly) {
+  Talk talk;
+  const auto id = talk.a.agent.resolve(talk.resolution(), talk.now);
+  ASSERT_TRUE(id);
+  const Outgoing right{.source = talk.b.gid,
+                       .destination = talk.a.gid,
+                       .mad = wire::emit_cm({.message = wire::CmSidrRep{.request_id = *id}})};
+  for (const Arrival& wrong : {Arrival{gid_of(9), talk.a.gid, wire::kManagementQpn},
+                               Arrival{talk.b.gid, gid_of(9), wire::kManagementQpn}})
+    talk.a.agent.on_datagram(wrong, right.mad, talk.now);
+  EXPECT_TRUE(talk.a.events().empty());
+  EXPECT_EQ(talk.a.agent.tally().unknown, 2u);
+  talk.give(talk.a, right);
+  EXPECT_EQ(talk.a.only(EventKind::Resolved).id, *id);
+}
+
 TEST(Agent, ListensForItself) {
   End end(1);
   Talk talk;
