@@ -8,8 +8,6 @@ namespace {
 
 using enum trace::ReasonId;
 
-constexpr std::uint8_t kWireExtended = 3, kWireXrc = 1;  // transport, and its extension
-
 trace::Reason check_private(ConstBytes bytes, std::size_t limit) {
   if (bytes.size() <= limit) return {};
   return {.id = PrivateTooLong, .length = bytes.size(), .high = limit};
@@ -37,6 +35,18 @@ std::uint8_t clamped(std::uint8_t value, unsigned bits) {
   return std::min(value, static_cast<std::uint8_t>((1u << bits) - 1));
 }
 
+std::uint8_t transport_number(Transport transport) {
+  switch (transport) {
+    case Transport::Rc:
+      return wire::kCmRc;
+    case Transport::Uc:
+      return wire::kCmUc;
+    case Transport::Xrc:
+      break;
+  }
+  return wire::kCmExtended;
+}
+
 wire::CmReq req_of(const Conversation& c, const ConnectRequest& request, std::uint64_t guid) {
   const Terms& t = c.terms;
   wire::CmReq req;
@@ -49,9 +59,8 @@ wire::CmReq req_of(const Conversation& c, const ConnectRequest& request, std::ui
   req.initiator_depth = t.initiator_depth;
   req.remote_response_timeout = clamped(request.patience.response_timeout, 5);
   req.local_response_timeout = req.remote_response_timeout;
-  req.transport =
-      t.transport == Transport::Xrc ? kWireExtended : static_cast<std::uint8_t>(t.transport);
-  req.extended_transport = t.transport == Transport::Xrc ? kWireXrc : 0;
+  req.transport = transport_number(t.transport);
+  req.extended_transport = t.transport == Transport::Xrc ? wire::kCmXrc : 0;
   req.flow_control = t.flow_control;
   req.psn = t.local_psn;
   req.retry_count = t.retry_count;

@@ -10,15 +10,15 @@ namespace {
 using wire::CmSubject;
 using wire::RejReason;
 
-constexpr std::uint8_t kRc = 0, kUc = 1, kExtended = 3, kXrc = 1;  // as in a REQ
 // How long the answer to a resolution is kept for who asks again: 8.6 s, since a SIDR_REQ says
 // nothing of times, and Linux asks again after 4.3 s.
 constexpr std::uint8_t kResolutionTimeout = 21;
 
 std::optional<Transport> transport_of(const wire::CmReq& req) {
-  if (req.transport == kRc) return Transport::Rc;
-  if (req.transport == kUc) return Transport::Uc;
-  if (req.transport == kExtended && req.extended_transport == kXrc) return Transport::Xrc;
+  if (req.transport == wire::kCmRc) return Transport::Rc;
+  if (req.transport == wire::kCmUc) return Transport::Uc;
+  if (req.transport == wire::kCmExtended && req.extended_transport == wire::kCmXrc)
+    return Transport::Xrc;
   return std::nullopt;
 }
 

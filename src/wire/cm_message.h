@@ -91,6 +91,10 @@ struct CmPath {
   friend bool operator==(const CmPath&, const CmPath&) = default;
 };
 
+// The transport of a REQ (2 would be RD), and of an extended one its extension.
+inline constexpr std::uint8_t kCmRc = 0, kCmUc = 1, kCmExtended = 3;
+inline constexpr std::uint8_t kCmXrc = 1;
+
 struct CmReq {
   CommId local_id{};
   std::uint32_t vendor_id{};  // ECE, with the header's attribute modifier
@@ -103,7 +107,7 @@ struct CmReq {
   std::uint8_t initiator_depth{};
   std::uint32_t remote_eecn{};
   std::uint8_t remote_response_timeout{};  // a time; of who gets the REQ
-  std::uint8_t transport{};                // 0 RC, 1 UC, 2 RD, 3 see extended_transport
+  std::uint8_t transport{};                // kCmRc, kCmUc, or kCmExtended
   bool flow_control{};
   Psn psn{};
   std::uint8_t local_response_timeout{};  // a time; of who sends it
@@ -114,7 +118,7 @@ struct CmReq {
   std::uint8_t rnr_retry_count{};
   std::uint8_t max_cm_retries{};
   bool srq{};
-  std::uint8_t extended_transport{};  // 1 XRC
+  std::uint8_t extended_transport{};  // kCmXrc
   CmPath primary{};
   CmPath alternate{};
   PrivateBytes<92> private_bytes{};

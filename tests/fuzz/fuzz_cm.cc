@@ -87,7 +87,7 @@ class Fuzzed {
     m.primary.local_gid = from.source;
     m.primary.remote_gid = from.destination;
     m.path_mtu = 3;
-    m.transport = 0;
+    m.transport = wire::kCmRc;
     m.qpn.value &= 7;
     m.local_id.value &= 0xf;
     wire::emit_ip_service({1, from.source, from.destination}, m.private_bytes);
