@@ -1,5 +1,6 @@
 // What waits: for answers, for TimeWait to end, for room.
 #include "cm/agent.h"
+#include "wire/time_code.h"
 
 namespace softhca::cm {
 

@@ -3,6 +3,7 @@
 
 #include "cm/agent.h"
 #include "cm/rejection.h"
+#include "wire/time_code.h"
 
 namespace softhca::cm {
 namespace {

@@ -8,6 +8,7 @@
 #include "base/flags.h"
 #include "wire/gid.h"
 #include "wire/psn.h"
+#include "wire/time_code.h"
 
 namespace softhca::transport {
 
@@ -156,7 +157,7 @@ struct QpAttributes {
   std::uint32_t qkey{};
   AddressVector address;
   std::uint32_t path_mtu_bytes{};
-  std::uint8_t timeout{};      // 0: no time-out; else 4.096 us times 2^timeout
+  std::uint8_t timeout{};      // 0: no time-out; else a code as in wire/time_code.h
   std::uint8_t retry_count{};  // 0..7
   std::uint8_t rnr_retry{};    // 0..7; 7: for ever
   wire::Psn rq_psn;
@@ -171,10 +172,9 @@ struct QpAttributes {
   bool draining{};                    // only queried: in SQD, and requests are still under way
 };
 
-// C9-141: 4.096 us times 2^code. never for code 0.
+// C9-141: the time of a code; never for code 0.
 constexpr Duration ack_timeout(std::uint8_t code) {
-  return code == 0 ? Duration{Time::never().ps}
-                   : nanoseconds(4096) * (std::int64_t{1} << (code & 31));
+  return code == 0 ? Duration{Time::never().ps} : wire::duration_of(code);
 }
 
 // IBTA table 45: delay for an RNR NAK timer code (5 bits). 0 is 655.36 ms, 1 is 10 us.

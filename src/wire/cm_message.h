@@ -2,7 +2,8 @@
 //
 // Management datagrams of class 7 travel as UD SEND-only packets between the queue pairs 1 of two
 // ports: 24 bytes of header, 232 of message. A parsed value says all of both but what is reserved.
-// Names of members are the specification's, without what the type says.
+// Names of members are the specification's, without what the type says. Their times are codes, as
+// in wire/time_code.h.
 //
 // Spec        IBTA vol. 1, 13.4.2 (header), 12.6 (messages: tables 106 ff.), 12.11 (SIDR)
 // Invariants  (1) emit owns every bit of its bytes: parse(emit(m)) == m, whatever lay there before
@@ -13,7 +14,6 @@
 #include <variant>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "base/result.h"
 #include "wire/gid.h"
 #include "wire/psn.h"
@@ -34,12 +34,6 @@ struct ServiceId {
   std::uint64_t value{};
   friend constexpr auto operator<=>(ServiceId, ServiceId) = default;
 };
-
-// Times are said as five bits: 4.096 us times 2^code.
-inline constexpr std::uint8_t kMaxTimeCode = 31;
-constexpr Duration duration_of(std::uint8_t code) {
-  return nanoseconds(4096) * (std::int64_t{1} << (code & kMaxTimeCode));
-}
 
 // Why a connection is refused (table 109). Reasons of hardware that a RoCE port has not are left
 // out; they are numbers like all others.

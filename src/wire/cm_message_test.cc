@@ -157,11 +157,5 @@ TEST(CmMessage, RefusesWhatIsNoDatagramOfTheConnectionManager) {
   }
 }
 
-TEST(CmMessage, TimesAreCodesOfFiveBits) {
-  EXPECT_EQ(duration_of(0), nanoseconds(4096));
-  EXPECT_EQ(duration_of(20), nanoseconds(4096) * (1 << 20));
-  EXPECT_EQ(duration_of(20 + 32), duration_of(20));
-}
-
 }  // namespace
 }  // namespace softhca::wire

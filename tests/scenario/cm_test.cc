@@ -1,5 +1,6 @@
 // How connections are made and ended, message by message: what is lost, late, twice or wrong.
 #include "cm/test_talk.h"
+#include "wire/time_code.h"
 
 namespace softhca::cm {
 namespace {
