@@ -24,49 +24,6 @@ std::string_view subject_name(CmSubject subject) {
   return "other";
 }
 
-std::string ids_text(const auto& m) {
-  return fmt::format("local {:#x} remote {:#x}", m.local_id.value, m.remote_id.value);
-}
-
-std::string text_of(const CmReq& m) {
-  return fmt::format("local {:#x} service {:#x} qp {:#08x} psn {:#08x} from {} to {} mtu {}",
-                     m.local_id.value, m.service.value, m.qpn.value, m.psn.value,
-                     gid_text(m.primary.local_gid), gid_text(m.primary.remote_gid), m.path_mtu);
-}
-std::string text_of(const CmMra& m) {
-  return fmt::format("{} of {} timeout {}", ids_text(m), subject_name(m.subject),
-                     m.service_timeout);
-}
-std::string text_of(const CmRej& m) {
-  return fmt::format("{} of {} reason {} ({})", ids_text(m), subject_name(m.subject),
-                     static_cast<unsigned>(m.reason), rej_reason_name(m.reason));
-}
-std::string text_of(const CmRep& m) {
-  return fmt::format("{} qp {:#08x} psn {:#08x}", ids_text(m), m.qpn.value, m.psn.value);
-}
-std::string text_of(const CmRtu& m) { return ids_text(m); }
-std::string text_of(const CmDreq& m) {
-  return fmt::format("{} qp {:#08x}", ids_text(m), m.remote_qpn.value);
-}
-std::string text_of(const CmDrep& m) { return ids_text(m); }
-std::string text_of(const CmSidrReq& m) {
-  return fmt::format("request {:#x} service {:#x}", m.request_id.value, m.service.value);
-}
-std::string text_of(const CmSidrRep& m) {
-  return fmt::format("request {:#x} service {:#x} status {} ({}) qp {:#08x} qkey {:#x}",
-                     m.request_id.value, m.service.value, static_cast<unsigned>(m.status),
-                     sidr_status_name(m.status), m.qpn.value, m.qkey);
-}
-
-}  // namespace
-
-std::string_view cm_message_name(const CmMessage& message) { return kCmNames[message.index()]; }
-
-std::string cm_text(const CmMad& mad) {
-  return fmt::format("CM {} tid {:#x} {}", cm_message_name(mad.message), mad.transaction,
-                     std::visit([](const auto& message) { return text_of(message); }, mad.message));
-}
-
 std::string_view rej_reason_name(RejReason reason) {
   switch (reason) {
     case RejReason::NoQp:
@@ -119,6 +76,49 @@ std::string_view sidr_status_name(SidrStatus status) {
       return "version not supported";
   }
   return "another status";
+}
+
+std::string ids_text(const auto& m) {
+  return fmt::format("local {:#x} remote {:#x}", m.local_id.value, m.remote_id.value);
+}
+
+std::string text_of(const CmReq& m) {
+  return fmt::format("local {:#x} service {:#x} qp {:#08x} psn {:#08x} from {} to {} mtu {}",
+                     m.local_id.value, m.service.value, m.qpn.value, m.psn.value,
+                     gid_text(m.primary.local_gid), gid_text(m.primary.remote_gid), m.path_mtu);
+}
+std::string text_of(const CmMra& m) {
+  return fmt::format("{} of {} timeout {}", ids_text(m), subject_name(m.subject),
+                     m.service_timeout);
+}
+std::string text_of(const CmRej& m) {
+  return fmt::format("{} of {} reason {} ({})", ids_text(m), subject_name(m.subject),
+                     static_cast<unsigned>(m.reason), rej_reason_name(m.reason));
+}
+std::string text_of(const CmRep& m) {
+  return fmt::format("{} qp {:#08x} psn {:#08x}", ids_text(m), m.qpn.value, m.psn.value);
+}
+std::string text_of(const CmRtu& m) { return ids_text(m); }
+std::string text_of(const CmDreq& m) {
+  return fmt::format("{} qp {:#08x}", ids_text(m), m.remote_qpn.value);
+}
+std::string text_of(const CmDrep& m) { return ids_text(m); }
+std::string text_of(const CmSidrReq& m) {
+  return fmt::format("request {:#x} service {:#x}", m.request_id.value, m.service.value);
+}
+std::string text_of(const CmSidrRep& m) {
+  return fmt::format("request {:#x} service {:#x} status {} ({}) qp {:#08x} qkey {:#x}",
+                     m.request_id.value, m.service.value, static_cast<unsigned>(m.status),
+                     sidr_status_name(m.status), m.qpn.value, m.qkey);
+}
+
+}  // namespace
+
+std::string_view cm_message_name(const CmMessage& message) { return kCmNames[message.index()]; }
+
+std::string cm_text(const CmMad& mad) {
+  return fmt::format("CM {} tid {:#x} {}", cm_message_name(mad.message), mad.transaction,
+                     std::visit([](const auto& message) { return text_of(message); }, mad.message));
 }
 
 }  // namespace softhca::wire

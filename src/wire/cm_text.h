@@ -1,6 +1,7 @@
 // One line about a datagram of the connection manager; messages are named as in tshark.
 #pragma once
 #include <string>
+#include <string_view>
 
 #include "wire/cm_message.h"
 
@@ -10,8 +11,5 @@ namespace softhca::wire {
 std::string_view cm_message_name(const CmMessage& message);
 // "CM ConnectReject tid 0x7 local 0x0 remote 0x12 of REQ reason 8 (invalid service id)"
 std::string cm_text(const CmMad& mad);
-
-std::string_view rej_reason_name(RejReason reason);
-std::string_view sidr_status_name(SidrStatus status);
 
 }  // namespace softhca::wire
