@@ -116,15 +116,10 @@ TEST(Agent, BothEndsAgreeOnWhatTheirQueuePairsAreTold) {
 TEST(Agent, ALyingReplyDoesNotRaiseTheLimits) {
   Talk talk;
   talk.listen();
-  talk.connect();
-  talk.settle();
-  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
-  Outgoing out = talk.b.said().at(0);
-  wire::CmMad mad = read(out);
-  auto& rep = std::get<wire::CmRep>(mad.message);
-  rep.responder_resources = rep.initiator_depth = 255;
-  out.mad = wire::emit_cm(mad);
-  talk.give(talk.a, out);
+  talk.accept(talk.ask().b);
+  talk.give(talk.a, changed<wire::CmRep>(talk.b.said().at(0), [](wire::CmRep& rep) {
+              rep.responder_resources = rep.initiator_depth = 255;
+            }));
   const Terms terms = talk.a.only(EventKind::Reply).terms;
   EXPECT_EQ(terms.initiator_depth, 3);
   EXPECT_EQ(terms.responder_resources, 4);
@@ -148,11 +143,9 @@ TEST(Agent, SaysThatItHasNoAlternatePaths) {
   Talk talk;
   talk.listen();
   talk.connect();
-  Outgoing out = talk.a.said().at(0);
-  wire::CmMad mad = read(out);
-  std::get<wire::CmReq>(mad.message).alternate.local_gid = gid_of(7);
-  out.mad = wire::emit_cm(mad);
-  talk.give(talk.b, out);
+  talk.give(talk.b, changed<wire::CmReq>(talk.a.said().at(0), [](wire::CmReq& req) {
+              req.alternate.local_gid = gid_of(7);
+            }));
   talk.accept(talk.b.only(EventKind::ConnectRequest).id);
   EXPECT_EQ(std::get<wire::CmRep>(read(talk.b.said().at(0)).message).failover, 1);
 }
@@ -190,10 +183,7 @@ TEST(Agent, ProgramsBytesHaveLimits) {
   resolution.private_bytes = resolving;
   EXPECT_FALSE(talk.a.agent.resolve(resolution, talk.now));
 
-  const auto ids = [&](wire::CommId mine) {
-    talk.settle();
-    return Talk::Ids{mine, talk.b.only(EventKind::ConnectRequest).id};
-  }(talk.connect());
+  const Talk::Ids ids = talk.ask();
   const auto rep = counted_bytes(kRepPrivateBytes + 1);
   EXPECT_EQ(reason_for(talk.b.agent.accept(ids.b, {.private_bytes = rep}, talk.now)),
             ReasonId::PrivateTooLong);
@@ -278,13 +268,8 @@ TEST(Agent, RefusesRequestsThatCannotBe) {
   talk.listen(8, true);
   talk.connect();
   const Outgoing good = talk.a.said().at(0);
-  const wire::CmMad mad = read(good);
-  const auto answer_to = [&](const std::function<void(wire::CmReq&)>& change) {
-    wire::CmMad changed = mad;
-    change(std::get<wire::CmReq>(changed.message));
-    Outgoing out = good;
-    out.mad = wire::emit_cm(changed);
-    talk.give(talk.b, out);
+  const auto answer_to = [&](const auto& change) {
+    talk.give(talk.b, changed<wire::CmReq>(good, change));
     const auto said = talk.b.said();
     EXPECT_EQ(said.size(), 1u);
     return said.empty() ? wire::CmRej{} : std::get<wire::CmRej>(read(said[0]).message);
@@ -293,7 +278,7 @@ TEST(Agent, RefusesRequestsThatCannotBe) {
   EXPECT_EQ(mtu.reason, RejReason::InvalidMtu);
   EXPECT_EQ(mtu.additional_length, 1);
   EXPECT_EQ(mtu.additional[0], std::byte{3});
-  EXPECT_EQ(mtu.remote_id, std::get<wire::CmReq>(mad.message).local_id);
+  EXPECT_EQ(mtu.remote_id, std::get<wire::CmReq>(read(good).message).local_id);
   EXPECT_EQ(mtu.subject, wire::CmSubject::Req);
   EXPECT_EQ(answer_to([](wire::CmReq& r) { r.path_mtu = 0; }).reason, RejReason::InvalidMtu);
   const wire::CmRej gid = answer_to([](wire::CmReq& r) { r.primary.remote_gid = gid_of(99); });
@@ -320,12 +305,9 @@ TEST(Agent, AnotherRequestUnderTheSameIdIsRefused) {
   Talk talk;
   talk.listen();
   talk.connect();
-  Outgoing out = talk.a.said().at(0);
+  const Outgoing out = talk.a.said().at(0);
   talk.give(talk.b, out);
-  wire::CmMad mad = read(out);
-  std::get<wire::CmReq>(mad.message).qpn = {0x99};
-  out.mad = wire::emit_cm(mad);
-  talk.give(talk.b, out);
+  talk.give(talk.b, changed<wire::CmReq>(out, [](wire::CmReq& req) { req.qpn = {0x99}; }));
   const auto said = talk.b.said();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_EQ(std::get<wire::CmRej>(read(said[0]).message).reason, RejReason::DuplicateCommId);
@@ -356,16 +338,14 @@ TEST(Agent, AStrangerCannotEndAConnection) {
        {wire::CmMessage{wire::CmDreq{.local_id = ids.a, .remote_id = ids.b, .remote_qpn = {0x22}}},
         wire::CmMessage{wire::CmRej{.local_id = ids.a, .remote_id = ids.b}},
         wire::CmMessage{wire::CmDrep{.local_id = ids.a, .remote_id = ids.b}}})
-    talk.b.agent.on_datagram({stranger.gid, talk.b.gid, wire::kManagementQpn},
-                             wire::emit_cm({.message = message}), talk.now);
+    talk.give(talk.b, {stranger.gid, talk.b.gid, wire::emit_cm({.message = message})});
   EXPECT_TRUE(talk.b.events().empty());
   EXPECT_EQ(talk.b.agent.find(ids.b)->state, State::Established);
   // The right address with a wrong id, or a wrong queue pair: the same.
   for (const wire::CmDreq& dreq :
        {wire::CmDreq{.local_id = {ids.a.value + 1}, .remote_id = ids.b, .remote_qpn = {0x22}},
         wire::CmDreq{.local_id = ids.a, .remote_id = ids.b, .remote_qpn = {0x23}}})
-    talk.b.agent.on_datagram({talk.a.gid, talk.b.gid, wire::kManagementQpn},
-                             wire::emit_cm({.message = dreq}), talk.now);
+    talk.give(talk.b, {talk.a.gid, talk.b.gid, wire::emit_cm({.message = dreq})});
   EXPECT_TRUE(talk.b.events().empty());
   EXPECT_EQ(talk.b.agent.find(ids.b)->state, State::Established);
 }
@@ -420,17 +400,14 @@ TEST(Agent, AFloodOfRequestsIsBounded) {
   Prng prng(1);
   std::size_t answers = 0;
   for (int i = 0; i < 5000; ++i) {
-    wire::CmMad mad = read(first);
-    auto& req = std::get<wire::CmReq>(mad.message);
-    req.local_id.value = static_cast<std::uint32_t>(prng.next());
-    req.qpn.value = static_cast<std::uint32_t>(prng.below(1u << 24));
-    Outgoing out = first;
-    out.mad = wire::emit_cm(mad);
-    talk.give(talk.b, out);
-    wire::CmRej rej{.local_id = req.local_id, .subject = wire::CmSubject::Req};
+    wire::CmRej rej{.local_id = {static_cast<std::uint32_t>(prng.next())},
+                    .subject = wire::CmSubject::Req};
     rej.reason = RejReason::Timeout;
-    out.mad = wire::emit_cm({.message = rej});
-    talk.give(talk.b, out);
+    talk.give(talk.b, changed<wire::CmReq>(first, [&](wire::CmReq& req) {
+                req.local_id = rej.local_id;
+                req.qpn.value = static_cast<std::uint32_t>(prng.below(1u << 24));
+              }));
+    talk.give(talk.b, {first.source, first.destination, wire::emit_cm({.message = rej})});
     answers += talk.b.said().size();
     EXPECT_LE(talk.b.agent.conversations(), 64u);
   }

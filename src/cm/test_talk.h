@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -63,6 +62,14 @@ inline wire::CmMad read(const Outgoing& out) {
   const auto mad = wire::parse_cm(out.mad);
   EXPECT_TRUE(mad);
   return mad ? *mad : wire::CmMad{};
+}
+// The same with another message, which has to be of this kind.
+template <class Message>
+Outgoing changed(Outgoing out, const auto& change) {
+  wire::CmMad mad = read(out);
+  change(std::get<Message>(mad.message));
+  out.mad = wire::emit_cm(mad);
+  return out;
 }
 
 using Names = std::vector<std::string>;
@@ -155,18 +162,26 @@ struct Talk {
     wire::CommId a;
     wire::CommId b;
   };
-  // REQUIRES: b listens.
-  Ids establish(std::uint32_t qpn_a = 0x11, std::uint32_t qpn_b = 0x22) {
+  // A connection as far as b's ConnectRequest, as a's Reply, as b's Established; these events are
+  // taken. REQUIRES: b listens.
+  Ids ask(std::uint32_t qpn_a = 0x11) {
     const wire::CommId id = connect(qpn_a);
     settle();
-    const Event asked = b.only(EventKind::ConnectRequest);
-    accept(asked.id, qpn_b);
+    return {id, b.only(EventKind::ConnectRequest).id};
+  }
+  Ids agree(std::uint32_t qpn_a = 0x11, std::uint32_t qpn_b = 0x22) {
+    const Ids ids = ask(qpn_a);
+    accept(ids.b, qpn_b);
     settle();
     a.only(EventKind::Reply);
-    EXPECT_TRUE(a.agent.establish(id, {}, now));
+    return ids;
+  }
+  Ids establish(std::uint32_t qpn_a = 0x11, std::uint32_t qpn_b = 0x22) {
+    const Ids ids = agree(qpn_a, qpn_b);
+    EXPECT_TRUE(a.agent.establish(ids.a, {}, now));
     settle();
     b.only(EventKind::Established);
-    return {id, asked.id};
+    return ids;
   }
 
   Time now{1};

@@ -51,14 +51,12 @@ TEST(Cm, ARejectionArrivesWithItsBytes) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kRejPrivateBytes}) {
     Talk talk;
     talk.listen();
-    const wire::CommId id = talk.connect();
-    talk.settle();
-    const Event asked = talk.b.only(EventKind::ConnectRequest);
+    const Talk::Ids ids = talk.ask();
     const auto bytes = counted_bytes(count);
-    EXPECT_TRUE(talk.b.agent.reject(asked.id, bytes, talk.now));
+    EXPECT_TRUE(talk.b.agent.reject(ids.b, bytes, talk.now));
     EXPECT_EQ(talk.settle(), Names{"ConnectReject"});
     const Event rejected = talk.a.only(EventKind::Rejected);
-    EXPECT_EQ(rejected.id, id);
+    EXPECT_EQ(rejected.id, ids.a);
     EXPECT_EQ(rejected.status, 28);
     EXPECT_EQ(rejected.reason.id, ReasonId::RejectedByProgram);
     EXPECT_TRUE(begins_with(rejected.private_bytes, bytes));
@@ -153,18 +151,16 @@ TEST(Cm, AProgramIsToldThatTheOtherSideHasGivenUp) {
 TEST(Cm, ASecondRequestWhileTheProgramThinksIsAnsweredByAnMra) {
   Talk talk({.service_timeout = 22});
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
+  const Talk::Ids ids = talk.ask();
   EXPECT_EQ(talk.wait(), kResponse);
   EXPECT_EQ(talk.settle(), (Names{"ConnectRequest", "MsgRcptAck"}));
   EXPECT_TRUE(talk.b.events().empty()) << "a duplicate is no new request";
   EXPECT_EQ(talk.a.agent.next_deadline() - talk.now, wire::duration_of(22) + wire::duration_of(17));
   talk.pass(seconds(15));
   EXPECT_TRUE(talk.lose().empty());
-  talk.accept(asked.id);
+  talk.accept(ids.b);
   talk.settle();
-  EXPECT_EQ(talk.a.only(EventKind::Reply).id, id);
+  EXPECT_EQ(talk.a.only(EventKind::Reply).id, ids.a);
 }
 
 TEST(Cm, AnMraExtendsATryOnceOnly) {
@@ -173,11 +169,8 @@ TEST(Cm, AnMraExtendsATryOnceOnly) {
   const wire::CommId id = talk.connect();
   talk.lose();
   const auto mra = [&](std::uint8_t timeout) {
-    talk.a.agent.on_datagram(
-        {talk.b.gid, talk.a.gid, wire::kManagementQpn},
-        wire::emit_cm(
-            {.message = wire::CmMra{.local_id = {5}, .remote_id = id, .service_timeout = timeout}}),
-        talk.now);
+    const wire::CmMra message{.local_id = {5}, .remote_id = id, .service_timeout = timeout};
+    talk.give(talk.a, {talk.b.gid, talk.a.gid, wire::emit_cm({.message = message})});
   };
   mra(31);  // 2.4 hours are not believed
   EXPECT_EQ(talk.a.agent.next_deadline() - talk.now,
@@ -193,9 +186,7 @@ TEST(Cm, AnMraExtendsATryOnceOnly) {
 TEST(Cm, ALostReplyIsSentAgain) {
   Talk talk;
   talk.listen();
-  talk.connect();
-  talk.settle();
-  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
+  talk.accept(talk.ask().b);
   EXPECT_EQ(talk.lose(), Names{"ConnectReply"});
   EXPECT_EQ(talk.wait(), kResponse);
   // Both sides' timers: the request comes again and is answered, and the reply comes by itself.
@@ -207,13 +198,8 @@ TEST(Cm, ALostReplyIsSentAgain) {
 TEST(Cm, ALostRtuIsSentAgainForEachReply) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
-  talk.accept(asked.id);
-  talk.settle();
-  talk.a.only(EventKind::Reply);
-  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  const Talk::Ids ids = talk.agree();
+  EXPECT_TRUE(talk.a.agent.establish(ids.a, {}, talk.now));
   EXPECT_EQ(talk.lose(), Names{"ReadyToUse"});
   talk.wait();
   EXPECT_EQ(talk.settle(), (Names{"ConnectReply", "ReadyToUse"}));
@@ -224,10 +210,8 @@ TEST(Cm, ALostRtuIsSentAgainForEachReply) {
 TEST(Cm, AnAcceptedConnectionThatIsNeverConfirmedEnds) {
   Talk talk;
   talk.listen();
-  talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
-  talk.accept(asked.id);
+  const Talk::Ids ids = talk.ask();
+  talk.accept(ids.b);
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(talk.b.said().size(), 1u);
     talk.a.said();
@@ -236,39 +220,32 @@ TEST(Cm, AnAcceptedConnectionThatIsNeverConfirmedEnds) {
   }
   const Event event = talk.b.only(EventKind::Unreachable);
   EXPECT_EQ(event.reason.id, ReasonId::AcceptUnconfirmed);
-  EXPECT_EQ(event.id, asked.id);
+  EXPECT_EQ(event.id, ids.b);
 }
 
 // 12.9.5 (communication established): what came through the connection is as good as an RTU.
 TEST(Cm, TheFirstBytesEstablishAConnectionWhoseRtuIsLost) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
-  talk.accept(asked.id);
-  talk.settle();
-  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  const Talk::Ids ids = talk.agree();
+  EXPECT_TRUE(talk.a.agent.establish(ids.a, {}, talk.now));
   const auto rtu = talk.a.said();
-  EXPECT_TRUE(talk.b.agent.establish(asked.id, {}, talk.now));
+  EXPECT_TRUE(talk.b.agent.establish(ids.b, {}, talk.now));
   talk.b.only(EventKind::Established);
   EXPECT_EQ(talk.b.agent.next_deadline(), Time::never());
   talk.give(talk.b, rtu.at(0));
   EXPECT_TRUE(talk.b.events().empty()) << "once";
-  EXPECT_TRUE(talk.b.agent.establish(asked.id, {}, talk.now));
+  EXPECT_TRUE(talk.b.agent.establish(ids.b, {}, talk.now));
 }
 
 // The peer was established and has ended it before its RTU came: this side hears of both.
 TEST(Cm, ADreqAheadOfTheRtuSaysBoth) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
-  talk.settle();
-  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  const Talk::Ids ids = talk.agree();
+  EXPECT_TRUE(talk.a.agent.establish(ids.a, {}, talk.now));
   const auto rtu = talk.a.said();
-  EXPECT_TRUE(talk.a.agent.disconnect(id, {}, talk.now));
+  EXPECT_TRUE(talk.a.agent.disconnect(ids.a, {}, talk.now));
   talk.settle();
   const auto events = talk.b.events();
   ASSERT_EQ(events.size(), 2u);
@@ -309,8 +286,7 @@ TEST(Cm, WhatBothSidesKnowIsOverIsNotSaidAgain) {
   talk.settle();
   const auto late = [&](End& to, const wire::CmMessage& message) {
     const wire::Gid& from = &to == &talk.a ? talk.b.gid : talk.a.gid;
-    to.agent.on_datagram({from, to.gid, wire::kManagementQpn}, wire::emit_cm({.message = message}),
-                         talk.now);
+    talk.give(to, {from, to.gid, wire::emit_cm({.message = message})});
     return to.said().size();
   };
   EXPECT_EQ(late(talk.a, wire::CmRep{.local_id = ids.b, .remote_id = ids.a}), 0u);
@@ -369,9 +345,7 @@ TEST(Cm, AReplyFromAQueuePairInUseIsRefused) {
   const Talk::Ids old = talk.establish(0x11, 0x22);
   talk.b.agent = End(2, {}, 77).agent;
   talk.listen();
-  talk.connect(0x12);
-  talk.settle();
-  talk.accept(talk.b.only(EventKind::ConnectRequest).id, 0x22);
+  talk.accept(talk.ask(0x12).b, 0x22);
   talk.settle();
   const auto events = talk.a.events();
   ASSERT_EQ(events.size(), 2u);
@@ -388,26 +362,21 @@ TEST(Cm, AReplyFromAQueuePairInUseIsRefused) {
 TEST(Cm, WhoTalksOfAConnectionThatIsUnknownIsToldSo) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
-  talk.accept(asked.id);
+  const Talk::Ids ids = talk.ask();
+  talk.accept(ids.b);
   talk.a.agent = End(1, {}, 77).agent;
   EXPECT_EQ(talk.settle(), (Names{"ConnectReply", "ConnectReject"}));
   const Event event = talk.b.only(EventKind::Rejected);
   EXPECT_EQ(event.status, static_cast<std::uint16_t>(RejReason::InvalidCommId));
   EXPECT_EQ(event.reason.id, ReasonId::ConnectionUnknown);
   EXPECT_EQ(talk.a.agent.tally().unknown, 1u);
-  talk.a.agent.on_datagram(
-      {talk.b.gid, talk.a.gid, wire::kManagementQpn},
-      wire::emit_cm(
-          {.transaction = 99, .message = wire::CmDreq{.local_id = asked.id, .remote_id = id}}),
-      talk.now);
+  const wire::CmDreq dreq{.local_id = ids.b, .remote_id = ids.a};
+  talk.give(talk.a, {talk.b.gid, talk.a.gid, wire::emit_cm({.transaction = 99, .message = dreq})});
   const auto said = talk.a.said();
   ASSERT_EQ(said.size(), 1u);
   const auto drep = std::get<wire::CmDrep>(read(said[0]).message);
-  EXPECT_EQ(drep.local_id, id);
-  EXPECT_EQ(drep.remote_id, asked.id);
+  EXPECT_EQ(drep.local_id, ids.a);
+  EXPECT_EQ(drep.remote_id, ids.b);
   EXPECT_EQ(read(said[0]).transaction, 99u);
 }
 
@@ -416,18 +385,9 @@ TEST(Cm, DestroyingAnIdTellsTheOtherSide) {
   const auto at = [](int step, EventKind expected, ReasonId reason, bool by_active) {
     Talk talk;
     talk.listen();
-    const wire::CommId id = talk.connect();
-    wire::CommId asked;
-    talk.settle();
-    asked = talk.b.only(EventKind::ConnectRequest).id;
-    if (step > 0) talk.accept(asked), talk.settle(), talk.a.only(EventKind::Reply);
-    if (step > 1) {
-      EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
-      talk.settle();
-      talk.b.only(EventKind::Established);
-    }
+    const Talk::Ids ids = step == 0 ? talk.ask() : step == 1 ? talk.agree() : talk.establish();
     End& destroyer = by_active ? talk.a : talk.b;
-    destroyer.agent.destroy(by_active ? id : asked, talk.now);
+    destroyer.agent.destroy(by_active ? ids.a : ids.b, talk.now);
     talk.settle();
     EXPECT_TRUE(destroyer.events().empty());
     const Event event = (by_active ? talk.b : talk.a).only(expected);
@@ -464,12 +424,10 @@ TEST(Cm, ADestroyedConnectionStillSaysThatItEnds) {
 TEST(Cm, ALostRejectionIsSaidAgain) {
   Talk talk;
   talk.listen();
-  talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
+  const Talk::Ids ids = talk.ask();
   const auto bytes = counted_bytes(7);
-  EXPECT_TRUE(talk.b.agent.reject(asked.id, bytes, talk.now));
-  talk.b.agent.destroy(asked.id, talk.now);
+  EXPECT_TRUE(talk.b.agent.reject(ids.b, bytes, talk.now));
+  talk.b.agent.destroy(ids.b, talk.now);
   EXPECT_EQ(talk.lose(), Names{"ConnectReject"});
   EXPECT_EQ(talk.wait(), kResponse);
   EXPECT_EQ(talk.settle(), (Names{"ConnectRequest", "ConnectReject"}));
@@ -482,10 +440,8 @@ TEST(Cm, ARejectionIsKeptAsLongAsThePeerAsks) {
   Talk talk;
   talk.listen();
   talk.connect();
-  Outgoing out = talk.a.said().at(0);
-  wire::CmMad mad = read(out);
-  std::get<wire::CmReq>(mad.message).local_response_timeout = 0;
-  out.mad = wire::emit_cm(mad);
+  const Outgoing out = changed<wire::CmReq>(
+      talk.a.said().at(0), [](wire::CmReq& req) { req.local_response_timeout = 0; });
   talk.give(talk.b, out);
   talk.b.agent.destroy(talk.b.only(EventKind::ConnectRequest).id, talk.now);
   EXPECT_EQ(talk.lose(), Names{"ConnectReject"});
@@ -500,15 +456,10 @@ TEST(Cm, ARejectionIsKeptAsLongAsThePeerAsks) {
 TEST(Cm, ARejectionOfWhatIsEstablishedIsADisconnection) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  const Event asked = talk.b.only(EventKind::ConnectRequest);
-  talk.accept(asked.id);
-  talk.settle();
-  talk.a.only(EventKind::Reply);
-  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  const Talk::Ids ids = talk.agree();
+  EXPECT_TRUE(talk.a.agent.establish(ids.a, {}, talk.now));
   const auto rtu = talk.a.said();
-  talk.b.agent.destroy(asked.id, talk.now);
+  talk.b.agent.destroy(ids.b, talk.now);
   EXPECT_EQ(talk.lose(), Names{"ConnectReject"});
   talk.give(talk.b, rtu.at(0));
   EXPECT_EQ(talk.settle(), Names{"ConnectReject"}) << "once more, for the RTU that came too late";
@@ -632,18 +583,14 @@ TEST(Cm, ThousandsOfConnectionsLeaveNothing) {
 TEST(Cm, AReplysDelayIsBelievedUpToALimit) {
   Talk talk;
   talk.listen();
-  const wire::CommId id = talk.connect();
-  talk.settle();
-  talk.accept(talk.b.only(EventKind::ConnectRequest).id);
-  Outgoing out = talk.b.said().at(0);
-  wire::CmMad mad = read(out);
-  std::get<wire::CmRep>(mad.message).target_ack_delay = 31;
-  out.mad = wire::emit_cm(mad);
-  talk.give(talk.a, out);
+  const Talk::Ids ids = talk.ask();
+  talk.accept(ids.b);
+  talk.give(talk.a, changed<wire::CmRep>(talk.b.said().at(0),
+                                         [](wire::CmRep& rep) { rep.target_ack_delay = 31; }));
   EXPECT_EQ(talk.a.only(EventKind::Reply).terms.path.ack_timeout, kMaxPatience);
-  EXPECT_TRUE(talk.a.agent.establish(id, {}, talk.now));
+  EXPECT_TRUE(talk.a.agent.establish(ids.a, {}, talk.now));
   talk.settle();
-  EXPECT_TRUE(talk.a.agent.disconnect(id, {}, talk.now));
+  EXPECT_TRUE(talk.a.agent.disconnect(ids.a, {}, talk.now));
   talk.settle();
   EXPECT_EQ(talk.a.agent.next_deadline() - talk.now, wire::duration_of(kMaxPatience));
   EXPECT_EQ(talk.wait(), kTimeWait) << "of the other side, which has heard of no delay";
