@@ -1,7 +1,7 @@
 // Connections: what librdmacm.so.1 asks of libibverbs.so.1 beyond verbs: the connection manager of
 // the port of an open device.
 //
-// Both libraries are of one build; the symbol node SOFTHCA_PRIVATE holds them together. Ids are the
+// Both libraries are of one build; the symbol node IBVERBS_SOFTHCA holds them together. Ids are the
 // connection manager's. An id that was destroyed, or whose device has stopped, is answered with
 // ConnectionState.
 //
@@ -44,6 +44,6 @@ class Connections {
 };
 
 // Of the device that the context has open; valid until the context is closed. Never null.
-extern "C" Connections* softhca_connections(ibv_context* context);
+extern "C" Connections* ibv_softhca_connections(ibv_context* context) noexcept;
 
 }  // namespace softhca::abi

@@ -83,6 +83,9 @@ class Agent {
 
   Agent(const Settings& settings, Prng prng);
 
+  // The port's has changed; what was agreed on stays.
+  void set_mtu(std::uint8_t mtu) { settings_.mtu = mtu; }
+
   // FAILS WITH ServiceTaken
   Result<ListenerId, trace::Reason> listen(const ListenRequest& request);
   // Requests that it brought stay.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/assert.h"
 #include "driver/engine_state.h"
@@ -37,6 +38,8 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
   s.device.set_event_queue({s.event_ring.bus(), kEventSlots});
   s.parts.port.set_interrupt_sink(
       [&s](std::uint32_t, Time arrives_at) { s.on_interrupt(arrives_at, arrives_at); });
+  s.device.set_management_listener([this](const nic::Device::ManagementDatagram& datagram,
+                                          Time now) { connections().on_datagram(datagram, now); });
   s.device.set_failure_listener([&s](wire::Qpn qpn, const Reason& reason) {
     const auto qp = s.qps.find(qpn.value);
     s.tell(name_of(qpn), reason, qp == s.qps.end() ? nullptr : qp->second.get());
@@ -50,6 +53,7 @@ Engine::Engine(EngineParts parts) : state_(std::make_unique<EngineState>(parts))
 }
 
 Engine::~Engine() {
+  state_->device.set_management_listener({});
   state_->parts.port.set_interrupt_sink({});
   state_->parts.config.set_bus_master(false);
 }
@@ -122,6 +126,7 @@ void EngineState::deliver(const nic::Eqe& eqe) {
     default: {
       const auto qp = qps.find(eqe.object);
       if (qp == qps.end()) return;
+      if (kind == nic::EqeKind::Established && connections) established.push_back({eqe.object});
       for (EventSink* const sink : qp->second->holders())
         if (sink != nullptr) sink->async_event(event_type(kind), qp->second.get(), nullptr, reason);
     }
@@ -344,14 +349,34 @@ bool Engine::progress(Time now, nic::Caller caller) {
   EngineState& s = *state_;
   if (!s.interrupts.empty() && std::erase_if(s.interrupts, [&](Time at) { return at <= now; }) != 0)
     s.read_events();
-  return s.device.progress(now, caller);
+  bool worked = s.device.progress(now, caller);
+  if (s.connections) {
+    for (const wire::Qpn qpn : std::exchange(s.established, {}))
+      s.connections->on_traffic(qpn, now);
+    worked |= s.connections->progress(now);
+  }
+  return worked;
 }
+
+Connections& Engine::connections() {
+  EngineState& s = *state_;
+  if (!s.connections) {
+    s.connections = std::make_unique<Connections>(
+        s.parts, s.device,
+        [&s](std::string_view what, const Reason& reason) { s.tell(what, reason); });
+    s.connections->set_port(s.port, s.gids);
+  }
+  return *s.connections;
+}
+
+bool Engine::has_connections() const { return state_->connections != nullptr; }
 
 void Engine::send_owed(Time now) { state_->device.send_owed(now); }
 
 Time Engine::next_deadline() const {
   Time at = state_->device.next_deadline();
   for (const Time interrupt : state_->interrupts) at = earlier(at, interrupt);
+  if (state_->connections) at = earlier(at, state_->connections->next_deadline());
   return at;
 }
 
@@ -365,6 +390,7 @@ void Engine::set_port(const PortAttributes& port, std::vector<GidEntry> gids) {
   const bool is_other_table = !std::ranges::equal(s.gids, gids);
   s.port = port;
   s.gids = std::move(gids);
+  if (s.connections) s.connections->set_port(s.port, s.gids);
   if (is_other_state)
     s.tell_all(
         port.state == PortState::Active ? AsyncEventType::PortActive : AsyncEventType::PortError,

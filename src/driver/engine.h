@@ -30,6 +30,7 @@ namespace softhca::driver {
 
 struct EngineParts;  // driver/engine_parts.h: RAM, pins, IOMMU, bus, cable, tables
 struct EngineState;
+class Connections;    // driver/connections.h
 struct FileIdentity;  // driver/engine_parts.h
 
 class Engine {
@@ -261,6 +262,10 @@ class Engine {
   // Stops the device as a broken one would: every queue pair to ERR, DeviceFatal to every sink.
   void stop(const trace::Reason& why, Time now);
   bool stopped() const;
+
+  // The connection manager of the port; made when it is first asked for.
+  Connections& connections();
+  bool has_connections() const;
   void add_sink(EventSink& sink);  // hears device and port events
   void remove_sink(EventSink& sink);
 

@@ -18,6 +18,7 @@
 #include "pcie/config_space.h"
 #include "trace/journal.h"
 #include "transport/congestion.h"
+#include "wire/cm_message.h"
 
 namespace softhca::driver {
 
@@ -56,6 +57,13 @@ struct EngineParts {
   // Empty where there are no others.
   std::function<bool(const FileIdentity& file)> claim_file = {};
   std::function<void(const FileIdentity& file)> give_back_file = {};
+  // The device's, stable: peers are told it.
+  std::uint64_t guid{};
+  // Listeners of the connection manager (a zero address: every one): says on this host that their
+  // requests are for this process; false if another one has that service. Empty where there are no
+  // others.
+  std::function<bool(wire::ServiceId, const wire::Gid& address)> claim_service = {};
+  std::function<void(wire::ServiceId, const wire::Gid& address)> give_back_service = {};
   // A place in the program's code as people know it. Empty where there is no program.
   std::function<std::string(std::uint64_t)> name_of_place = {};
   std::string interface = {};  // as people know the cable

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "driver/connections.h"
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
 #include "driver/particulars.h"
@@ -49,7 +50,9 @@ struct EngineState {
     std::uint32_t program{};  // whose it is
   };
   FreeList xrcd_numbers{1, nic::kMaxXrcds};
-  std::map<std::uint32_t, Xrcd> xrcds;  // by number
+  std::map<std::uint32_t, Xrcd> xrcds;       // by number
+  std::unique_ptr<Connections> connections;  // null until they are asked for
+  std::vector<wire::Qpn> established;        // that their first packet has come
   PortAttributes port;
   std::vector<GidEntry> gids;
   std::vector<EventSink*> sinks;

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/prng.h"
 #include "os/datagram_arena.h"
+#include "wire/cm_message.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -416,7 +417,14 @@ Frame UdpLink::frame_of(Address& address, const os::Arrival& arrival) {
 // A packet that nobody takes stays here: it is this device that says why it is dropped.
 bool UdpLink::belongs_elsewhere(Address& address, const Frame& frame) {
   if (frame.bytes.size() < wire::kBthBytes) return false;
-  const std::uint32_t block = local::block_of(destination_qpn(frame.bytes).value);
+  const wire::Qpn qpn = destination_qpn(frame.bytes);
+  std::uint32_t block = local::block_of(qpn.value);
+  if (qpn == wire::kManagementQpn && management_) {
+    const Route route = management_(frame);
+    if (route.owner == Owner::Nobody) tracer_.count(trace::Counter::PacketsDropped);
+    if (route.owner != Owner::Block) return route.owner == Owner::Nobody;
+    block = route.block;
+  }
   if (block == block_.number() || !local::can_be_owned(block)) return false;
   if (!forward(block, frame)) return false;
   ++address.forwards;

@@ -17,6 +17,7 @@
 // See also local/port_group.h, local/mailbox.h
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -62,6 +63,15 @@ class UdpLink final : public Link {
   void expect_any() { look_everywhere_ = true; }
   void expect(std::span<const int> readable);
 
+  // Packets for queue pair 1, which all processes of the host share: says whose each is.
+  enum class Owner : std::uint8_t { Here, Block, Nobody };  // Nobody's is dropped
+  struct Route {
+    Owner owner{};
+    std::uint32_t block{};
+  };
+  using ManagementRouter = std::function<Route(const Frame&)>;
+  void set_management_router(ManagementRouter router) { management_ = std::move(router); }
+
   // Passes a frame to the process of this host that has the block. False: nobody has it.
   bool forward(std::uint32_t to_block, const Frame& frame);
 
@@ -99,6 +109,7 @@ class UdpLink final : public Link {
   local::QpnBlock& block_;
   trace::Tracer& tracer_;
   bool steering_;
+  ManagementRouter management_;
   std::vector<std::unique_ptr<Address>> addresses_;
   std::vector<Group> groups_;
   std::vector<Group> left_;     // groups that it heard before

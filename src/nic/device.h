@@ -33,6 +33,7 @@
 #include "nic/records.h"
 #include "nic/steering.h"
 #include "pcie/port.h"
+#include "wire/cm_message.h"
 #include "wire/icrc.h"
 
 namespace softhca::nic {
@@ -134,6 +135,20 @@ class Device {
   using SilenceListener = std::function<void(wire::Qpn, const Silence&)>;
   void set_silence_listener(SilenceListener listener) { on_silence_ = std::move(listener); }
 
+  // Queue pair 1 is the device's own. Its listener hears every management datagram that is whole
+  // and has the Q_Key; without one they are for nobody.
+  struct ManagementDatagram {
+    wire::Datagram from;
+    wire::Qpn source_qpn{};
+    ConstBytes mad;  // wire::kMadBytes
+  };
+  using ManagementListener = std::function<void(const ManagementDatagram&, Time now)>;
+  void set_management_listener(ManagementListener listener) {
+    on_management_ = std::move(listener);
+  }
+  // Sends one from queue pair 1 to queue pair 1. False: there is no room now.
+  bool send_management(const wire::Datagram& path, const wire::CmMadBytes& mad, Time now);
+
  private:
   static constexpr std::size_t kReceiveBatch = 64;
   static constexpr int kReceiveRounds = 4;  // batches for each progress()
@@ -215,12 +230,16 @@ class Device {
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
   void deliver_datagram(const Arrived& arrived, Time now);
+  void take_management(const link::Frame& frame, const wire::Packet& packet, Time now);
   void drop(wire::Qpn qpn, const wire::Headers& headers, trace::Counter counter, Time now);
   static bool is_from_peer(const QueuePair& qp, const link::Frame& frame);
   bool run_timers(Time now);
   bool transmit(Time now, Turn first = Turn::Responses);
   // `turn` packets may be built now, this one included.
   bool build_frame(Slot& slot, Time now, Turn first, std::size_t turn);
+  Bytes next_frame(std::size_t header_bytes);
+  std::uint64_t close_frame(Bytes frame, std::size_t covered, const wire::Datagram& path,
+                            Time ready_at);
   void flush_outbox(Time now);
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
@@ -268,6 +287,8 @@ class Device {
   std::array<link::Frame, kReceiveBatch> batch_;  // that leaves
   FailureListener on_failure_;
   SilenceListener on_silence_;
+  ManagementListener on_management_;
+  wire::Psn management_psn_{};
 };
 
 }  // namespace softhca::nic

@@ -19,6 +19,9 @@ std::uint64_t ip_bytes(const wire::Datagram& datagram, std::size_t bytes) {
   return bytes + wire::kUdpBytes + (datagram.is_ipv4() ? wire::kIpv4Bytes : wire::kIpv6Bytes);
 }
 
+// Of every management datagram.
+constexpr std::uint8_t kMadOpcode = wire::opcode_of(wire::Service::Ud, wire::Operation::SendOnly);
+
 }  // namespace
 
 std::size_t Device::receive(Time now) {
@@ -186,6 +189,10 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
     drop(packet->headers.bth.dest_qpn, packet->headers, Counter::PacketsDropped, now);
     return false;
   };
+  if (packet->headers.bth.dest_qpn == wire::kManagementQpn && on_management_) [[unlikely]] {
+    take_management(frame, *packet, now);
+    return false;
+  }
   Slot* const slot = find(packet->headers.bth.dest_qpn);
   if (slot == nullptr) {
     tracer_.count(Counter::UnknownQpn);
@@ -215,6 +222,41 @@ void Device::deliver_multicast(const link::Frame& frame, Time now) {
     if (slot != nullptr && slot->qp->is_for_datagrams() && hears(*slot->qp, *packet))
       deliver_datagram({*packet, slot, &frame}, now);
   }
+}
+
+// IBTA 13.5.3.3 (Q_Key), 13.4.1 (one size).
+void Device::take_management(const link::Frame& frame, const wire::Packet& packet, Time now) {
+  const auto refuse = [&](Counter counter) {
+    drop(wire::kManagementQpn, packet.headers, counter, now);
+  };
+  if (!is_intact(frame, packet, now)) return;
+  if (packet.headers.bth.opcode != kMadOpcode || packet.payload.size() != wire::kMadBytes)
+    return refuse(Counter::PacketsMalformed);
+  if (packet.headers.qkey != wire::kManagementQkey) return refuse(Counter::QkeyMismatches);
+  tracer_.emit(EventKind::PacketReceived, now, wire::kManagementQpn.value,
+               packet.headers.bth.opcode, packet.headers.bth.psn.value, packet.payload.size());
+  on_management_({frame.datagram, packet.headers.source_qpn, packet.payload}, now);
+}
+
+bool Device::send_management(const wire::Datagram& path, const wire::CmMadBytes& mad, Time now) {
+  if (!has_room()) return false;
+  const wire::Headers headers{.bth = {.opcode = kMadOpcode,
+                                      .migrated = true,
+                                      .pkey = wire::kDefaultPkey,
+                                      .dest_qpn = wire::kManagementQpn,
+                                      .psn = management_psn_},
+                              .qkey = wire::kManagementQkey,
+                              .source_qpn = wire::kManagementQpn};
+  management_psn_ = management_psn_.plus(1);
+  const std::size_t header_bytes = wire::find_opcode(kMadOpcode)->header_bytes();
+  const Bytes frame = next_frame(header_bytes);
+  wire::emit(headers, frame.first(header_bytes));
+  std::ranges::copy(mad, frame.begin() + static_cast<std::ptrdiff_t>(header_bytes));
+  close_frame(frame, header_bytes + mad.size(), path, now);
+  tracer_.emit(EventKind::PacketSent, now, wire::kManagementQpn.value, headers.bth.opcode,
+               headers.bth.psn.value, mad.size(), 1, wire::kManagementQpn.value);
+  flush_outbox(now);
+  return true;
 }
 
 bool Device::run_timers(Time now) {
@@ -265,6 +307,24 @@ bool Device::transmit(Time now, Turn first) {
   return worked;
 }
 
+// The headers end where the payload begins, however long they are.
+Bytes Device::next_frame(std::size_t header_bytes) {
+  return Bytes(frames_).subspan(frame_next_ * kFrameBytes + kPayloadAt - header_bytes);
+}
+
+// A frame is whole but for its ICRC, and leaves. Gives its bytes as an IP packet.
+std::uint64_t Device::close_frame(Bytes frame, std::size_t covered, const wire::Datagram& path,
+                                  Time ready_at) {
+  store_le(frame, covered, icrcs_.icrc(path, frame.first(covered)));
+  outbox_.push_back({frame.first(covered + wire::kIcrcBytes), path, ready_at});
+  frame_next_ = (frame_next_ + 1) % kFrames;
+  built_bytes_ += covered;
+  const std::uint64_t bytes = ip_bytes(path, covered + wire::kIcrcBytes);
+  tracer_.count(Counter::PacketsSent);
+  tracer_.count(Counter::PacketBytesSent, bytes);
+  return bytes;
+}
+
 // Builds the next packet of a queue pair into the outbox. False if it has none.
 bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
   QueuePair& qp = *slot.qp;
@@ -290,21 +350,13 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
     after_work(slot, now);  // the transport knows: it fails the request or answers with a NAK
     return true;
   }
-  // The headers end where the payload begins, however long they are.
   const std::size_t header_bytes = wire::find_opcode(headers.bth.opcode)->header_bytes();
-  const Bytes frame = Bytes(frames_).subspan(frame_next_ * kFrameBytes + kPayloadAt - header_bytes);
+  const Bytes frame = next_frame(header_bytes);
   wire::emit(headers, frame.first(header_bytes));
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
   std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),
               headers.bth.pad, std::byte{0});
-  store_le(frame, covered, icrcs_.icrc(path, frame.first(covered)));
-
-  outbox_.push_back({frame.first(covered + wire::kIcrcBytes), path, later(now, qp.ready_at())});
-  frame_next_ = (frame_next_ + 1) % kFrames;
-  built_bytes_ += covered;
-  const std::uint64_t bytes = ip_bytes(path, covered + wire::kIcrcBytes);
-  tracer_.count(Counter::PacketsSent);
-  tracer_.count(Counter::PacketBytesSent, bytes);
+  const std::uint64_t bytes = close_frame(frame, covered, path, later(now, qp.ready_at()));
   qp.counters().add(QpCounter::PacketsSent);
   qp.counters().add(QpCounter::BytesSent, bytes);
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "abi/event_queue.h"
+#include "abi/ibverbs/connections.h"
 #include "abi/ibverbs/device.h"
 #include "abi/layout.h"
 #include "driver/live/live_device.h"
@@ -85,6 +86,7 @@ class Context final : public ContextLayout, private driver::EventSink {
   }
 
   driver::LiveDevice& device() { return *device_; }
+  Connections& connections() { return connections_; }
 
   // This process was forked from the one that opened it: it can be asked and taken down, no more.
   bool is_left_behind() const { return device_->is_left_behind(); }
@@ -134,6 +136,7 @@ class Context final : public ContextLayout, private driver::EventSink {
                    const trace::Reason& reason) override;
 
   std::shared_ptr<driver::LiveDevice> device_;
+  ContextConnections connections_{*device_};
   std::unique_ptr<EventQueue> async_events_;
   // cmd_fd: a descriptor with an inode of its own, which can be dup()ed; or what was imported.
   std::optional<os::SharedMemory> command_;

@@ -1,10 +1,18 @@
 #include "abi/ibverbs/qp.h"
 
+#include <cstring>
+
 #include "abi/entry.h"
 #include "abi/qp_attributes.h"
 
 namespace softhca::abi {
 namespace {
+
+wire::Gid group_of(const ibv_gid& verbs) {
+  wire::Gid gid;
+  std::memcpy(gid.bytes.data(), verbs.raw, sizeof verbs.raw);
+  return gid;
+}
 
 driver::QueueCapacity capacity_of(const ibv_qp_cap& cap) {
   return {.send_requests = cap.max_send_wr,
@@ -333,6 +341,25 @@ VERB("IBVERBS_1.10", int, ibv_set_ece, (ibv_qp*, ibv_ece*)) {
 // Nothing is promised about the order in which bytes of a message appear.
 VERB("IBVERBS_1.14", int, ibv_query_qp_data_in_order, (ibv_qp*, ibv_wr_opcode, std::uint32_t)) {
   return 0;
+}
+
+// Multicast groups. The LID means nothing on RoCE, where the GID is the group's address.
+VERB("IBVERBS_1.1", int, ibv_attach_mcast, (ibv_qp * verbs, const ibv_gid* gid, std::uint16_t)) {
+  return answer_errno([&] {
+    Qp& qp = Qp::of(verbs);
+    return qp.owner().command([&](driver::Engine& engine, Time) {
+      return engine.attach_multicast(qp.pair(), group_of(*gid));
+    });
+  });
+}
+
+VERB("IBVERBS_1.1", int, ibv_detach_mcast, (ibv_qp * verbs, const ibv_gid* gid, std::uint16_t)) {
+  return answer_errno([&] {
+    Qp& qp = Qp::of(verbs);
+    return qp.owner().take_off([&](driver::Engine& engine, Time) {
+      return engine.detach_multicast(qp.pair(), group_of(*gid));
+    });
+  });
 }
 
 }  // namespace softhca::abi

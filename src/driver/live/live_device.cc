@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "driver/connections.h"
 #include "driver/live/discovery.h"
 #include "driver/live/live_machine.h"
 #include "driver/live/service_thread.h"
@@ -217,7 +218,8 @@ LiveDevice::Registry& LiveDevice::Registry::only() {
 }
 
 // A program may end with the last message that it receives, and its peer waits for the word that
-// it came: what was put off until the next call leaves now. Whoever is inside is left alone.
+// it came: what was put off until the next call leaves now, and the connections end. Whoever is
+// inside is left alone.
 void LiveDevice::Registry::at_exit() {
   Registry& registry = only();
   if (!registry.lock.try_lock()) return;
@@ -225,7 +227,9 @@ void LiveDevice::Registry::at_exit() {
     Inside& in = *entry.device->inside_;
     if (entry.device->is_left_behind() || !in.lock.try_lock()) continue;
     try {
-      in.machine->engine().send_owed(in.machine->now());
+      Engine& engine = in.machine->engine();
+      if (engine.has_connections()) engine.connections().disconnect_all(in.machine->now());
+      engine.send_owed(in.machine->now());
     } catch (const AssertionFailed&) {
     }
     in.lock.unlock();

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "driver/connections.h"
+#include "driver/live/management_route.h"
 #include "faults/plan_text.h"
 #include "os/append_file.h"
 #include "os/environment.h"
@@ -149,6 +151,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
             .contexts = &contexts_},
            host::IommuMode::TranslateStrict, os::random_seed()),
       block_(std::move(block)),
+      services_(block_.domain(), block_.number()),
       frames_port_(which.interface_index) {
   ram_.own(rings_.reserved());
   if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);
@@ -165,6 +168,7 @@ void LiveMachine::leave_behind() {
   block_.mailbox().close();
   if (pcap_) pcap_->abandon();
   for (auto& [file, name] : claimed_) name.release();
+  services_.abandon();
   kernel_pins_.abandon();
   copy_.abandon();
   memory_.abandon();
@@ -226,6 +230,7 @@ void LiveMachine::start_recording() {
 // A capture has what is on the cable: a packet that a fault loses on its way out is not in it.
 link::Link& LiveMachine::lay_cable() {
   udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
+  udp_->set_management_router([this](const link::Frame& frame) { return route_management(frame); });
   link::Link* cable = udp_.get();
   if (!settings_.pcap.empty()) {
     const std::int64_t start_ns = os::unix_time_ns() - clock_.now().ps / 1000;
@@ -268,6 +273,15 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                   .leave_group = [this](const wire::Gid& group) { udp_->leave(group); },
                   .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
                   .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
+                  .guid = description_.guid,
+                  .claim_service =
+                      [this](wire::ServiceId service, const wire::Gid& address) {
+                        return services_.claim(service.value, {address.bytes});
+                      },
+                  .give_back_service =
+                      [this](wire::ServiceId service, const wire::Gid& address) {
+                        services_.give_back(service.value, {address.bytes});
+                      },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
                   .interface = description_.interface,
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
@@ -333,6 +347,28 @@ Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
   const auto joined = udp_->join(group);
   if (joined) return {};
   return told(joined.error());
+}
+
+// What is nobody's stays here, where the peer is told so.
+link::UdpLink::Route LiveMachine::route_management(const link::Frame& frame) {
+  using Owner = link::UdpLink::Owner;
+  using Found = local::ServiceNames::Found;
+  const wire::Gid& address = frame.datagram.destination;
+  const auto route = management_route(frame.bytes, [&](wire::ServiceId service) {
+    const bool is_ours =
+        engine_->has_connections() && engine_->connections().listens(service, address);
+    return is_ours ? local::ServiceNames::Listener{Found::Block, block_.number()}
+                   : services_.find(service.value, {address.bytes}, now());
+  });
+  switch (route.found) {
+    case Found::Block:
+      return {Owner::Block, route.block};
+    case Found::Unknown:
+      return {Owner::Nobody, {}};
+    case Found::Nobody:
+      break;
+  }
+  return {Owner::Here, {}};
 }
 
 // A name that one process holds at a time, gone with it.

@@ -17,6 +17,7 @@
 #include "link/packet_port.h"
 #include "link/pcap_link.h"
 #include "link/udp_link.h"
+#include "local/service_names.h"
 #include "os/clock.h"
 #include "os/guarded_copy.h"
 #include "os/host_name.h"
@@ -88,6 +89,7 @@ class LiveMachine {
   void start_recording();
   bool claim_file(const FileIdentity& file);
   Result<void, trace::Reason> join_group(const wire::Gid& group);
+  link::UdpLink::Route route_management(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
   link::Link& lay_cable();
@@ -120,6 +122,7 @@ class LiveMachine {
   host::DmaDomain dma_;
   local::QpnBlock block_;
   std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
+  local::ServiceNames services_;
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
   std::unique_ptr<link::FaultyLink> faulty_;

@@ -1,0 +1,251 @@
+#include "driver/connections.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "wire/packet.h"
+
+namespace softhca::driver {
+
+using cm::EventKind;
+using trace::Reason;
+using trace::ReasonId;
+
+namespace {
+
+// 1: 256 ... 5: 4096.
+std::uint8_t mtu_code(std::uint32_t bytes) {
+  return static_cast<std::uint8_t>(std::countr_zero(std::max(bytes, 256u)) - 7);
+}
+
+constexpr std::uint32_t kQpnBlockShift = 12;  // local/qpn_block.h
+
+// A few hundred are under way when many programs start at once; peers ask again for what is lost.
+constexpr std::size_t kWaitingAtMost = 4096;
+
+bool is_over(EventKind kind) {
+  return kind == EventKind::Rejected || kind == EventKind::Unreachable ||
+         kind == EventKind::Disconnected || kind == EventKind::Established;
+}
+
+}  // namespace
+
+Connections::Connections(const EngineParts& parts, nic::Device& device, Teller tell)
+    : parts_(parts),
+      device_(device),
+      tell_(std::move(tell)),
+      agent_({.ca_guid = parts.guid, .block = parts.first_qpn >> kQpnBlockShift},
+             Prng(parts.seed)) {}
+
+Connections::~Connections() {
+  for (const auto& [id, listening] : listeners_) give_back(listening);
+}
+
+void Connections::on_datagram(const nic::Device::ManagementDatagram& datagram, Time now) {
+  agent_.on_datagram({.source = datagram.from.source,
+                      .destination = datagram.from.destination,
+                      .source_qpn = datagram.source_qpn},
+                     datagram.mad, now);
+}
+
+template <class Call>
+auto Connections::with_agent(Time now, Call&& call) {
+  auto result = call();
+  hand_out_events(now);
+  send_datagrams(now);
+  return result;
+}
+
+Result<void, Reason> Connections::open_addresses(const wire::Gid& address) {
+  const auto open = [this](const wire::Gid& gid) -> Result<void, Reason> {
+    const auto opened = parts_.open_path(gid, wire::kManagementQpn);
+    if (!opened) return opened.error();
+    return {};
+  };
+  if (!address.is_zero()) return open(address);
+  Result<void, Reason> last = Reason{.id = ReasonId::NoInterface};
+  bool any = false;
+  for (const wire::Gid& gid : addresses_) {
+    last = open(gid);
+    any |= static_cast<bool>(last);
+  }
+  if (any) return {};
+  return last;
+}
+
+Result<cm::ListenerId, Reason> Connections::listen(const cm::ListenRequest& request,
+                                                   ConnectionSink& sink) {
+  if (const auto opened = open_addresses(request.address); !opened) return opened.error();
+  const auto id = agent_.listen(request);
+  if (!id) return id.error();
+  if (parts_.claim_service && !parts_.claim_service(request.service, request.address)) {
+    agent_.close(*id);
+    return Reason{.id = ReasonId::ServiceTaken, .address = request.service.value};
+  }
+  listeners_.emplace(*id, Listening{&sink, request.service, request.address});
+  return *id;
+}
+
+void Connections::give_back(const Listening& listening) {
+  if (parts_.give_back_service) parts_.give_back_service(listening.service, listening.address);
+}
+
+void Connections::close(cm::ListenerId listener) {
+  const auto found = listeners_.find(listener);
+  if (found == listeners_.end()) return;
+  give_back(found->second);
+  listeners_.erase(found);
+  agent_.close(listener);
+}
+
+Connections::Id Connections::connect(const cm::ConnectRequest& request, ConnectionSink& sink,
+                                     Time now) {
+  if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
+  return with_agent(now, [&]() -> Id {
+    const auto id = agent_.connect(request, now);
+    if (id) sinks_.emplace(*id, &sink);
+    return id;
+  });
+}
+
+Connections::Id Connections::resolve(const cm::ResolveRequest& request, ConnectionSink& sink,
+                                     Time now) {
+  if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
+  return with_agent(now, [&]() -> Id {
+    const auto id = agent_.resolve(request, now);
+    if (id) sinks_.emplace(*id, &sink);
+    return id;
+  });
+}
+
+Connections::Done Connections::accept(wire::CommId id, const cm::AcceptRequest& request, Time now) {
+  return with_agent(now, [&] {
+    const Done done = agent_.accept(id, request, now);
+    if (done) unconfirmed_[request.qpn] = id;
+    return done;
+  });
+}
+
+Connections::Done Connections::answer(wire::CommId id, const cm::ResolveAnswer& resolution,
+                                      Time now) {
+  return with_agent(now, [&] { return agent_.answer(id, resolution, now); });
+}
+
+Connections::Done Connections::reject(wire::CommId id, ConstBytes private_bytes, Time now) {
+  return with_agent(now, [&] { return agent_.reject(id, private_bytes, now); });
+}
+
+Connections::Done Connections::establish(wire::CommId id, ConstBytes private_bytes, Time now) {
+  return with_agent(now, [&] { return agent_.establish(id, private_bytes, now); });
+}
+
+Connections::Done Connections::disconnect(wire::CommId id, ConstBytes private_bytes, Time now) {
+  return with_agent(now, [&] { return agent_.disconnect(id, private_bytes, now); });
+}
+
+void Connections::destroy(wire::CommId id, Time now) {
+  if (sinks_.erase(id) == 0) return;
+  std::erase_if(unconfirmed_, [id](const auto& entry) { return entry.second == id; });
+  with_agent(now, [&] {
+    agent_.destroy(id, now);
+    return true;
+  });
+}
+
+void Connections::on_traffic(wire::Qpn qpn, Time now) {
+  const auto accepted = unconfirmed_.find(qpn);
+  if (accepted == unconfirmed_.end()) return;
+  const wire::CommId id = accepted->second;
+  unconfirmed_.erase(accepted);
+  // It may be over since.
+  static_cast<void>(establish(id, {}, now));
+}
+
+void Connections::set_port(const PortAttributes& port, std::span<const GidEntry> gids) {
+  addresses_.clear();
+  for (const GidEntry& entry : gids) addresses_.push_back(entry.gid);
+  agent_.set_mtu(mtu_code(port.active_mtu));
+  const bool wants_all = std::ranges::any_of(
+      listeners_, [](const auto& entry) { return entry.second.address.is_zero(); });
+  if (wants_all && !addresses_.empty())
+    // One that another program has is told of there.
+    static_cast<void>(open_addresses({}));
+}
+
+void Connections::disconnect_all(Time now) {
+  std::vector<wire::CommId> all;
+  for (const auto& [id, sink] : sinks_) all.push_back(id);
+  for (const wire::CommId id : all) destroy(id, now);
+}
+
+bool Connections::progress(Time now) {
+  bool worked = false;
+  if (agent_.next_deadline() <= now) {
+    agent_.on_time(now);
+    worked = true;
+  }
+  const std::uint32_t before = sent_;
+  hand_out_events(now);
+  send_datagrams(now);
+  return worked || sent_ != before;
+}
+
+Time Connections::next_deadline() const {
+  return waiting_.empty() ? agent_.next_deadline() : Time{0};
+}
+
+bool Connections::listens(wire::ServiceId service, const wire::Gid& address) const {
+  return std::ranges::any_of(listeners_, [&](const auto& entry) {
+    const Listening& l = entry.second;
+    return l.service == service && (l.address.is_zero() || l.address == address);
+  });
+}
+
+void Connections::hand_out_events(Time now) {
+  while (const auto event = agent_.poll_event()) hand_out(*event, now);
+}
+
+void Connections::hand_out(const cm::Event& event, Time now) {
+  if (event.reason.id != ReasonId::None)
+    tell_(event.kind == EventKind::BacklogFull
+              ? "listener"
+              : "connection with " + wire::address_text(event.terms.path.remote),
+          event.reason);
+  const bool is_request =
+      event.kind == EventKind::ConnectRequest || event.kind == EventKind::ResolveRequest;
+  if (is_request || event.kind == EventKind::BacklogFull) {
+    const auto listener = listeners_.find(event.listener);
+    ConnectionSink* const sink =
+        listener == listeners_.end() ? nullptr : listener->second.sink->on_event(event);
+    if (!is_request) return;
+    if (sink != nullptr) {
+      sinks_.emplace(event.id, sink);
+    } else {
+      static_cast<void>(agent_.reject(event.id, {}, now));
+      agent_.destroy(event.id, now);
+    }
+    return;
+  }
+  if (is_over(event.kind))
+    std::erase_if(unconfirmed_, [&](const auto& entry) { return entry.second == event.id; });
+  const auto sink = sinks_.find(event.id);
+  if (sink != sinks_.end()) sink->second->on_event(event);
+}
+
+void Connections::send_datagrams(Time now) {
+  while (auto datagram = agent_.poll_datagram())
+    if (waiting_.size() < kWaitingAtMost) waiting_.push_back(*std::move(datagram));
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    const cm::Outgoing& next = waiting_.front();
+    const auto port = parts_.open_path(next.source, wire::Qpn{sent_});
+    if (!port) continue;  // the address has gone: lost, as on a cable
+    const wire::Datagram path{.source = next.source,
+                              .destination = next.destination,
+                              .source_port = *port,
+                              .destination_port = wire::kUdpPort};
+    if (!device_.send_management(path, next.mad, now)) return;
+    ++sent_;
+  }
+}
+
+}  // namespace softhca::driver

@@ -1,0 +1,96 @@
+// Connections: the connection manager of a device: its agent, the datagrams of queue pair 1, the
+// names by which other processes of this host find who listens, and who hears of what.
+//
+// A listener of every address opens them all, also those that the port gets later. Datagrams leave
+// from one UDP port after the other, so that an answer which the kernel gives to a process that is
+// stopped comes to another one when it is asked for again.
+//
+// Threads     owned by the device's owner
+// Invariants  (1) a conversation has a sink until it is destroyed, or it is destroyed at once
+//             (2) after every call with a `now` nothing is left in the agent that could be told
+// See also    cm/agent.h, ARCHITECTURE.md, "Connections are made by a machine of their own"
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "base/prng.h"
+#include "cm/agent.h"
+#include "driver/attributes.h"
+#include "driver/connection_sink.h"
+#include "driver/engine_parts.h"
+#include "nic/device.h"
+
+namespace softhca::driver {
+
+class Connections {
+ public:
+  using Done = cm::Agent::Done;
+  using Id = Result<wire::CommId, trace::Reason>;
+  // Hears why something was refused or did not come about.
+  using Teller = std::function<void(std::string_view what, const trace::Reason&)>;
+
+  // REQUIRES: `parts` and `device` live longer.
+  Connections(const EngineParts& parts, nic::Device& device, Teller tell);
+  ~Connections();
+
+  // See abi/connections.h. `request` is for an address of the port, or for all.
+  Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
+                                               ConnectionSink& sink);
+  void close(cm::ListenerId listener);
+  Id connect(const cm::ConnectRequest& request, ConnectionSink& sink, Time now);
+  Id resolve(const cm::ResolveRequest& request, ConnectionSink& sink, Time now);
+  Done accept(wire::CommId id, const cm::AcceptRequest& request, Time now);
+  Done answer(wire::CommId id, const cm::ResolveAnswer& resolution, Time now);
+  Done reject(wire::CommId id, ConstBytes private_bytes, Time now);
+  Done establish(wire::CommId id, ConstBytes private_bytes, Time now);
+  Done disconnect(wire::CommId id, ConstBytes private_bytes, Time now);
+  void destroy(wire::CommId id, Time now);
+
+  // What has come to queue pair 1; what follows from it is done by progress().
+  void on_datagram(const nic::Device::ManagementDatagram& datagram, Time now);
+  // The first packet of a connection has come to the queue pair, its RTU perhaps not.
+  void on_traffic(wire::Qpn qpn, Time now);
+  void set_port(const PortAttributes& port, std::span<const GidEntry> gids);
+  // The program ends: peers hear so.
+  void disconnect_all(Time now);
+
+  // True if there was anything to do.
+  bool progress(Time now);
+  Time next_deadline() const;
+
+  // Whether a request for the service comes to a listener of this process.
+  bool listens(wire::ServiceId service, const wire::Gid& address) const;
+  const cm::Agent& agent() const { return agent_; }
+
+ private:
+  struct Listening {
+    ConnectionSink* sink{};
+    wire::ServiceId service{};
+    wire::Gid address{};
+  };
+  // Does something with the agent, then what follows from it.
+  template <class Call>
+  auto with_agent(Time now, Call&& call);
+  Result<void, trace::Reason> open_addresses(const wire::Gid& address);
+  void give_back(const Listening& listening);
+  void hand_out_events(Time now);
+  void hand_out(const cm::Event& event, Time now);
+  void send_datagrams(Time now);
+
+  const EngineParts& parts_;
+  nic::Device& device_;
+  Teller tell_;
+  cm::Agent agent_;
+  std::vector<wire::Gid> addresses_;  // of the port
+  std::map<cm::ListenerId, Listening> listeners_;
+  std::map<wire::CommId, ConnectionSink*> sinks_;
+  std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
+  std::deque<cm::Outgoing> waiting_;               // for room in the device
+  std::uint32_t sent_ = 0;
+};
+
+}  // namespace softhca::driver
