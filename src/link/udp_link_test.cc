@@ -15,6 +15,7 @@
 
 #include "os/bound_sockets.h"
 #include "trace/counters.h"
+#include "wire/cm_message.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -365,13 +366,41 @@ TEST_F(UdpLinkTest, KeepsWhatNobodyHasAndWhatIsForEverybody) {
   EXPECT_EQ(a->drain().size(), 4u);
 }
 
-TEST_F(UdpLinkTest, PassesAFrameToABlockOnDemand) {
+// What is for queue pair 1 is whose the router says; who gets it as mail is not asked again.
+TEST_F(UdpLinkTest, PassesManagementPacketsToTheirOwner) {
+  using Owner = UdpLink::Owner;
   auto a = party();
   auto b = party();
-  const auto bytes = packet_for(1);  // QP1: the owner is found by what is in it
-  EXPECT_TRUE(a->link.forward(b->block(), frame(*a, bytes)));
-  EXPECT_EQ(b->drain().size(), 1u);
-  EXPECT_FALSE(a->link.forward(a->block() == 5 || b->block() == 5 ? 6 : 5, frame(*a, bytes)));
+  constexpr std::uint32_t kRounds = 60;  // the kernel chooses the receiver by the source port
+  const auto send_rounds = [&] {
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      const auto bytes = packet_for(wire::kManagementQpn.value, static_cast<std::uint8_t>(round));
+      Frame one = frame(*a, bytes);
+      one.datagram.source_port = a->link.source_port_for(kV4, {round});
+      ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
+    }
+  };
+  const auto to_b = [&](const Frame&) { return UdpLink::Route{Owner::Block, b->block()}; };
+  a->link.set_management_router(to_b);
+  b->link.set_management_router(to_b);
+  send_rounds();
+  EXPECT_EQ(a->drain().size(), 0u);
+  EXPECT_EQ(b->drain().size(), kRounds);
+  EXPECT_GT(a->count(Counter::PacketsForwardedOut), 0u);
+
+  for (const auto& party : {a.get(), b.get()})
+    party->link.set_management_router([](const Frame&) { return UdpLink::Route{Owner::Here, 0}; });
+  send_rounds();
+  const std::size_t here = a->drain().size();
+  EXPECT_EQ(here + b->drain().size(), kRounds);
+
+  for (const auto& party : {a.get(), b.get()})
+    party->link.set_management_router([](const Frame&) {
+      return UdpLink::Route{Owner::Nobody, 0};
+    });
+  send_rounds();
+  EXPECT_EQ(a->drain().size() + b->drain().size(), 0u);
+  EXPECT_EQ(a->count(Counter::PacketsDropped) + b->count(Counter::PacketsDropped), kRounds);
 }
 
 TEST_F(UdpLinkTest, RepairsTheSteeringWhenOthersPacketsKeepArriving) {
