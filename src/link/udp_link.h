@@ -72,6 +72,9 @@ class UdpLink final : public Link {
   using ManagementRouter = std::function<Route(const Frame&)>;
   void set_management_router(ManagementRouter router) { management_ = std::move(router); }
 
+  // Passes a frame to the process of this host that has the block. False: nobody has it.
+  bool forward(std::uint32_t to_block, const Frame& frame);
+
   // What a poller watches: the mailbox, then what each open address has.
   std::vector<int> fds() const;
   // Another number when fds() has changed, even if a new one has the number of an old one.
@@ -101,8 +104,6 @@ class UdpLink final : public Link {
   bool believes(std::uint32_t uid, const wire::Gid& destination, Time now);
   static Frame frame_of(Address& address, const os::Arrival& arrival);
   void forward_rest(Address& address);
-  // To the process of this host that has the block. False: nobody has it.
-  bool forward(std::uint32_t to_block, const Frame& frame);
   bool belongs_elsewhere(Address& address, const Frame& frame);
 
   local::QpnBlock& block_;
