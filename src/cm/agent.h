@@ -74,6 +74,7 @@ struct Tally {
   std::uint64_t dropped{};     // requests that the backlog had no room for
   std::uint64_t refused{};     // requests that no program was asked about
   std::uint64_t resent{};      // by this side, for want of an answer
+  friend bool operator==(const Tally&, const Tally&) = default;
 };
 
 class Agent {

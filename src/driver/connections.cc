@@ -232,7 +232,33 @@ void Connections::hand_out(const cm::Event& event, Time now) {
   if (sink != sinks_.end()) sink->second->on_event(event);
 }
 
+namespace {
+
+struct Share {
+  std::uint64_t cm::Tally::*of_agent;
+  trace::Counter of_device;
+};
+constexpr Share kShares[] = {
+    {&cm::Tally::malformed, trace::Counter::CmMalformed},
+    {&cm::Tally::unknown, trace::Counter::CmUnknown},
+    {&cm::Tally::duplicates, trace::Counter::CmDuplicates},
+    {&cm::Tally::dropped, trace::Counter::CmRequestsDropped},
+    {&cm::Tally::refused, trace::Counter::CmRequestsRefused},
+    {&cm::Tally::resent, trace::Counter::CmResent},
+};
+
+}  // namespace
+
+void Connections::count() {
+  const cm::Tally& tally = agent_.tally();
+  if (tally == counted_) return;
+  for (const auto& [of_agent, of_device] : kShares)
+    parts_.tracer.count(of_device, tally.*of_agent - counted_.*of_agent);
+  counted_ = tally;
+}
+
 void Connections::send_datagrams(Time now) {
+  count();
   while (auto datagram = agent_.poll_datagram())
     if (waiting_.size() < kWaitingAtMost) waiting_.push_back(*std::move(datagram));
   for (; !waiting_.empty(); waiting_.pop_front()) {

@@ -80,6 +80,7 @@ class Connections {
   void hand_out_events(Time now);
   void hand_out(const cm::Event& event, Time now);
   void send_datagrams(Time now);
+  void count();
 
   const EngineParts& parts_;
   nic::Device& device_;
@@ -91,6 +92,7 @@ class Connections {
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::uint32_t sent_ = 0;
+  cm::Tally counted_{};  // what the device's counters have taken over
 };
 
 }  // namespace softhca::driver

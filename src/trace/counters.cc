@@ -84,6 +84,14 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CnpsSent, "np_cnp_sent", "congestion notifications sent for such packets"},
     {CnpsHandled, "rp_cnp_handled", "congestion notifications received and obeyed"},
     {CnpsIgnored, "rp_cnp_ignored", "congestion notifications received and not obeyed"},
+    {CmMalformed, "cm_malformed",
+     "datagrams for queue pair 1 that were none of a connection manager"},
+    {CmUnknown, "cm_unknown", "messages of connections that nobody has"},
+    {CmDuplicates, "cm_duplicates", "messages of connections that came twice or too late"},
+    {CmRequestsDropped, "cm_requests_dropped", "requests to connect that found the backlog full"},
+    {CmRequestsRefused, "cm_requests_refused",
+     "requests to connect that no program was asked about: no listener, or wrong"},
+    {CmResent, "cm_resent", "messages of connections that were sent again for want of an answer"},
 }};
 
 }  // namespace softhca::trace

@@ -91,6 +91,12 @@ enum class Counter : std::uint16_t {
   CnpsSent,
   CnpsHandled,
   CnpsIgnored,
+  CmMalformed,
+  CmUnknown,
+  CmDuplicates,
+  CmRequestsDropped,
+  CmRequestsRefused,
+  CmResent,
   Count_,
 };
 

@@ -112,6 +112,7 @@ TEST(Connections, AHostWithoutAListenerRefuses) {
   t.settle();
   ASSERT_TRUE(t.asking.heard_only(EventKind::Rejected));
   EXPECT_EQ(t.asking.events[0].reason.id, ReasonId::NoListener);
+  EXPECT_EQ(t.world.host(1).counter(Counter::CmRequestsRefused), 1u);
 }
 
 TEST(Connections, AListenerOfAnotherAddressHearsNothing) {
@@ -207,7 +208,7 @@ TEST(Connections, QueuePairOneTakesManagementDatagramsOnly) {
 
   h.bth.opcode = kUdSendOnly;  // whole, and no datagram of a connection manager
   forge.send(h, path, wire::kMadBytes);
-  EXPECT_EQ(t.of(1).agent().tally().malformed, 1u);
+  EXPECT_EQ(count(Counter::CmMalformed), 1u);
   EXPECT_EQ(count(Counter::PacketsMalformed), 2u);
 }
 
