@@ -21,6 +21,7 @@
 //             (2) after destroy() there is no event about the id
 #pragma once
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -108,6 +109,10 @@ class Agent {
   Done disconnect(wire::CommId id, ConstBytes private_bytes, Time now);
   // Ends it as its state demands; the program forgets the id. REQUIRES: it holds the id.
   void destroy(wire::CommId id, Time now);
+
+  // The process that has the block, at one of this port's own addresses, has ended without a word.
+  void on_peer_ended(std::uint32_t block, const std::function<bool(const wire::Gid&)>& is_own,
+                     Time now);
 
   // `mad` is the payload of a packet for queue pair 1 with kManagementQkey.
   void on_datagram(const Arrival& arrival, ConstBytes mad, Time now);

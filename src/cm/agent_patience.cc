@@ -121,6 +121,31 @@ void Agent::end_established(Conversation& c, ConstBytes private_bytes, const tra
   linger(c, now);
 }
 
+// As if an operating system had said so for it: an established connection ends, and what was being
+// set up will not come about. A request that was not answered yet runs into its time-out.
+void Agent::on_peer_ended(std::uint32_t block, const std::function<bool(const wire::Gid&)>& is_own,
+                          Time now) {
+  for (auto& [id, c] : conversations_) {
+    if (block_of(c.remote) != block || c.is_resolution || !is_own(c.terms.path.remote)) continue;
+    const trace::Reason reason{.id = PeerEnded, .object = id.value};
+    switch (c.state) {
+      case State::Established:
+      case State::DreqSent:
+        end_established(c, {}, reason, now);
+        break;
+      case State::ReqReceived:
+      case State::RepReceived:
+      case State::RepSent:
+        c.last.reset();
+        tell(c, EventKind::Unreachable, {}, reason);
+        linger(c, now);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
 // 12.9.8.4 (TimeWait): what was said last is said again to who has missed it.
 void Agent::linger(Conversation& c, Time now) {
   release_qp(c);

@@ -23,6 +23,9 @@ constexpr std::uint32_t kQpnBlockShift = 12;  // local/qpn_block.h
 // A few hundred are under way when many programs start at once; peers ask again for what is lost.
 constexpr std::size_t kWaitingAtMost = 4096;
 
+// The service thread hears at once who has ended; a program that polls keeps it from listening.
+constexpr Duration kLookEvery = milliseconds(100);
+
 bool is_over(EventKind kind) {
   return kind == EventKind::Rejected || kind == EventKind::Unreachable ||
          kind == EventKind::Disconnected || kind == EventKind::Established;
@@ -178,8 +181,31 @@ void Connections::disconnect_all(Time now) {
   for (const wire::CommId id : all) destroy(id, now);
 }
 
+void Connections::look_for_ended(Time now) {
+  if (!parts_.ended_processes) return;
+  for (const std::uint32_t block : parts_.ended_processes())
+    agent_.on_peer_ended(
+        block,
+        [this](const wire::Gid& gid) {
+          return std::ranges::find(addresses_, gid) != addresses_.end();
+        },
+        now);
+}
+
+// Once its id is known. One that is gone already is told of at the next look.
+void Connections::watch_peer(wire::CommId id) {
+  const cm::Conversation* const c = agent_.find(id);
+  if (c == nullptr || c->is_resolution || c->remote.value == 0 || !parts_.watch_process) return;
+  if (std::ranges::find(addresses_, c->terms.path.remote) == addresses_.end()) return;
+  parts_.watch_process(cm::block_of(c->remote));
+}
+
 bool Connections::progress(Time now) {
   bool worked = false;
+  if (now >= next_look_) {
+    next_look_ = now + kLookEvery;
+    look_for_ended(now);
+  }
   if (agent_.next_deadline() <= now) {
     agent_.on_time(now);
     worked = true;
@@ -220,6 +246,7 @@ void Connections::hand_out(const cm::Event& event, Time now) {
     if (!is_request) return;
     if (sink != nullptr) {
       sinks_.emplace(event.id, sink);
+      watch_peer(event.id);
     } else {
       static_cast<void>(agent_.reject(event.id, {}, now));
       agent_.destroy(event.id, now);
@@ -228,6 +255,7 @@ void Connections::hand_out(const cm::Event& event, Time now) {
   }
   if (is_over(event.kind))
     std::erase_if(unconfirmed_, [&](const auto& entry) { return entry.second == event.id; });
+  if (event.kind == EventKind::Reply) watch_peer(event.id);
   const auto sink = sinks_.find(event.id);
   if (sink != sinks_.end()) sink->second->on_event(event);
 }

@@ -5,6 +5,9 @@
 // from one UDP port after the other, so that an answer which the kernel gives to a process that is
 // stopped comes to another one when it is asked for again.
 //
+// A peer that is another process of this host is watched: if it is killed, what would come from it
+// is said here. Peers on other hosts are found out by who sends to them.
+//
 // Threads     owned by the device's owner
 // Invariants  (1) a conversation has a sink until it is destroyed, or it is destroyed at once
 //             (2) after every call with a `now` nothing is left in the agent that could be told
@@ -55,6 +58,8 @@ class Connections {
   // The first packet of a connection has come to the queue pair, its RTU perhaps not.
   void on_traffic(wire::Qpn qpn, Time now);
   void set_port(const PortAttributes& port, std::span<const GidEntry> gids);
+  // Processes of this host that have ended can say nothing more.
+  void look_for_ended(Time now);
   // The program ends: peers hear so.
   void disconnect_all(Time now);
 
@@ -76,6 +81,7 @@ class Connections {
   template <class Call>
   auto with_agent(Time now, Call&& call);
   Result<void, trace::Reason> open_addresses(const wire::Gid& address);
+  void watch_peer(wire::CommId id);
   void give_back(const Listening& listening);
   void hand_out_events(Time now);
   void hand_out(const cm::Event& event, Time now);
@@ -92,6 +98,7 @@ class Connections {
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::uint32_t sent_ = 0;
+  Time next_look_{};     // for peers that have ended
   cm::Tally counted_{};  // what the device's counters have taken over
 };
 

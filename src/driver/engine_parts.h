@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "driver/address_space.h"
@@ -64,6 +65,10 @@ struct EngineParts {
   // others.
   std::function<bool(wire::ServiceId, const wire::Gid& address)> claim_service = {};
   std::function<void(wire::ServiceId, const wire::Gid& address)> give_back_service = {};
+  // Whether the process of this host that has a block can be watched; it is from then on. And which
+  // of those have ended since the last call. Empty where there are no others.
+  std::function<bool(std::uint32_t block)> watch_process = {};
+  std::function<std::vector<std::uint32_t>()> ended_processes = {};
   // A place in the program's code as people know it. Empty where there is no program.
   std::function<std::string(std::uint64_t)> name_of_place = {};
   std::string interface = {};  // as people know the cable

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "os/host_mailbox.h"
+#include "os/host_name.h"
 
 namespace softhca::local {
 
@@ -34,6 +35,8 @@ constexpr bool can_be_owned(std::uint32_t block) { return block > 0 && block < k
 
 // The name of a block's mailbox.
 std::string mailbox_name(const Domain& domain, std::uint32_t block);
+// A name that is held as long as the block is: os::NameWatch hears of its end, for every user.
+std::string life_name(const Domain& domain, std::uint32_t block);
 
 class QpnBlock {
  public:
@@ -46,13 +49,19 @@ class QpnBlock {
   std::uint32_t first_qpn() const { return number_ << kQpnBlockShift; }
 
   os::HostMailbox& mailbox() { return mailbox_; }
+  // In the child of a fork: the block is still the parent's.
+  void abandon() {
+    mailbox_.close();
+    life_.release();
+  }
 
  private:
-  QpnBlock(const Domain& domain, std::uint32_t number, os::HostMailbox mailbox)
-      : domain_(domain), number_(number), mailbox_(std::move(mailbox)) {}
+  QpnBlock(const Domain& domain, std::uint32_t number, os::HostMailbox mailbox, os::HostName life)
+      : domain_(domain), number_(number), mailbox_(std::move(mailbox)), life_(std::move(life)) {}
   Domain domain_;
   std::uint32_t number_;
   os::HostMailbox mailbox_;
+  os::HostName life_;
 };
 
 }  // namespace softhca::local

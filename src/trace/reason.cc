@@ -385,6 +385,9 @@ constexpr ReasonInfo kReasons[] = {
      "are "
      "dropped, and come again.",
      "Answer requests sooner, or raise the backlog (rdma_listen)."},
+    {PeerEnded, "peer_ended", ConnectionManager,
+     "A connection lives as long as the processes at both ends.",
+     "Find out why the peer's process ended without disconnecting: it was killed, or crashed."},
 };
 
 }  // namespace

@@ -178,6 +178,7 @@ enum class ReasonId : std::uint16_t {
   ConnectionState = 212,
   ConnectionsExhausted = 213,
   BacklogFull = 214,
+  PeerEnded = 215,
 };
 
 // The key table said no, and not what lies behind it.

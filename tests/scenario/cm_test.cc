@@ -46,6 +46,38 @@ TEST(Cm, AConnectionIsThreeMessagesAndItsEndTwo) {
   EXPECT_EQ(talk.a.agent.conversations() + talk.b.agent.conversations(), 0u);
 }
 
+// A process that was killed says nothing; whoever knows of it says so instead.
+TEST(Cm, APeerThatHasEndedIsTheEndOfItsConnections) {
+  const auto end_b = [](Talk& talk) {
+    talk.a.agent.on_peer_ended(
+        3, [](const wire::Gid&) { return true; }, talk.now);  // somebody else
+    talk.a.agent.on_peer_ended(
+        2, [](const wire::Gid& gid) { return gid != gid_of(2); }, talk.now);  // of another host
+    EXPECT_TRUE(talk.a.events().empty());
+    talk.a.agent.on_peer_ended(
+        2, [](const wire::Gid& gid) { return gid == gid_of(2); }, talk.now);
+  };
+  Talk established;
+  established.listen();
+  established.establish();
+  established.a.events();
+  end_b(established);
+  EXPECT_EQ(established.a.only(EventKind::Disconnected).reason.id, ReasonId::PeerEnded);
+  end_b(established);
+  EXPECT_TRUE(established.settle().empty());
+
+  Talk replied;
+  replied.listen();
+  const Talk::Ids ids = replied.ask();
+  replied.accept(ids.b);
+  replied.settle();
+  replied.a.only(EventKind::Reply);
+  end_b(replied);
+  EXPECT_EQ(replied.a.only(EventKind::Unreachable).reason.id, ReasonId::PeerEnded);
+  EXPECT_EQ(replied.a.agent.establish(ids.a, {}, replied.now).error().id,
+            ReasonId::ConnectionState);
+}
+
 // CASES C80: what the rejecting program says reaches the other one, whole.
 TEST(Cm, ARejectionArrivesWithItsBytes) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kRejPrivateBytes}) {

@@ -130,6 +130,8 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   };
   const std::uint64_t before = arrived();
   if (machine->has_port_news(readable)) set_port(describe_interface(description));
+  if (machine->has_ended_process(readable))
+    machine->engine().connections().look_for_ended(machine->now());
   take_in();
   const std::uint64_t received = arrived() - before;
   if (received != 0 && received <= kFewPackets) {

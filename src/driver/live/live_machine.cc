@@ -165,10 +165,12 @@ void LiveMachine::leave_behind() {
   udp_->abandon();
   frames_port_.abandon();
   interfaces_.reset();
-  block_.mailbox().close();
+  block_.abandon();
   if (pcap_) pcap_->abandon();
   for (auto& [file, name] : claimed_) name.release();
   services_.abandon();
+  watched_.clear();
+  ended_.clear();
   kernel_pins_.abandon();
   copy_.abandon();
   memory_.abandon();
@@ -180,6 +182,7 @@ std::vector<int> LiveMachine::fds() const {
   std::vector<int> all = udp_->fds();
   if (const int frames = frames_port_.fd(); frames >= 0) all.push_back(frames);
   if (interfaces_) all.push_back(interfaces_->fd());
+  for (const auto& [block, watch] : watched_) all.push_back(watch.fd());
   return all;
 }
 
@@ -191,6 +194,7 @@ bool LiveMachine::has_port_news(std::span<const int> readable) {
 void LiveMachine::close_left() {
   udp_->close_left();
   frames_port_.close_left();
+  ended_.clear();
 }
 
 void LiveMachine::fill_header() {
@@ -282,6 +286,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
                       [this](wire::ServiceId service, const wire::Gid& address) {
                         services_.give_back(service.value, {address.bytes});
                       },
+                  .watch_process = [this](std::uint32_t block) { return watch_process(block); },
+                  .ended_processes = [this] { return ended_processes(); },
                   .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
                   .interface = description_.interface,
                   .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
@@ -347,6 +353,33 @@ Result<void, Reason> LiveMachine::join_group(const wire::Gid& group) {
   const auto joined = udp_->join(group);
   if (joined) return {};
   return told(joined.error());
+}
+
+bool LiveMachine::has_ended_process(std::span<const int> readable) const {
+  return std::ranges::any_of(watched_, [&](const auto& entry) {
+    return std::ranges::find(readable, entry.second.fd()) != readable.end();
+  });
+}
+
+bool LiveMachine::watch_process(std::uint32_t block) {
+  if (block == block_.number() || watched_.contains(block)) return true;
+  auto watch = os::NameWatch::start(local::life_name(block_.domain(), block));
+  if (!watch) return false;
+  watched_.emplace(block, std::move(*watch));
+  ++watches_version_;
+  return true;
+}
+
+std::vector<std::uint32_t> LiveMachine::ended_processes() {
+  std::vector<std::uint32_t> blocks;
+  for (auto& [block, watch] : watched_)
+    if (watch.is_over()) blocks.push_back(block);
+  for (const std::uint32_t block : blocks) {
+    ended_.push_back(std::move(watched_.at(block)));
+    watched_.erase(block);
+    ++watches_version_;
+  }
+  return blocks;
 }
 
 // What is nobody's stays here, where the peer is told so.

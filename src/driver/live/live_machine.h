@@ -68,10 +68,14 @@ class LiveMachine {
   bool is_listening() const { return listening_ || frames_port_.fds_version() != 0; }
   // What a poller watches; another number when that has changed; that it has seen the change.
   std::vector<int> fds() const;
-  std::uint32_t fds_version() const { return udp_->fds_version() + frames_port_.fds_version(); }
+  std::uint32_t fds_version() const {
+    return udp_->fds_version() + frames_port_.fds_version() + watches_version_;
+  }
   void close_left();
   // Whether the interface may have changed, if `readable` names what listens for that.
   bool has_port_news(std::span<const int> readable);
+  // Whether one of `readable` says that a process has ended which is watched.
+  bool has_ended_process(std::span<const int> readable) const;
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
   void leave_behind();
@@ -89,6 +93,8 @@ class LiveMachine {
   void start_recording();
   bool claim_file(const FileIdentity& file);
   Result<void, trace::Reason> join_group(const wire::Gid& group);
+  bool watch_process(std::uint32_t block);
+  std::vector<std::uint32_t> ended_processes();
   link::UdpLink::Route route_management(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
@@ -123,6 +129,9 @@ class LiveMachine {
   local::QpnBlock block_;
   std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
   local::ServiceNames services_;
+  std::map<std::uint32_t, os::NameWatch> watched_;  // processes of this host, by block
+  std::vector<os::NameWatch> ended_;                // until nobody listens to their descriptors
+  std::uint32_t watches_version_ = 0;
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
   std::unique_ptr<link::FaultyLink> faulty_;
