@@ -18,7 +18,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <span>
 
 #include "base/bytes.h"
 #include "base/cursor.h"
@@ -81,10 +80,8 @@ void parse_address(Cursor body, std::vector<Interface>& all) {
   const Attributes found = attributes(body);
   const auto owner = std::find_if(all.begin(), all.end(),
                                   [&](const Interface& i) { return i.index == head.ifa_index; });
-  // IFA_LOCAL is this end of a point-to-point link, where IFA_ADDRESS is the other.
-  auto at = found.find(IFA_LOCAL);
-  if (at == found.end()) at = found.find(IFA_ADDRESS);
-  if (owner == all.end() || at == found.end()) return;
+  const auto own = netlink::own_address(found);
+  if (owner == all.end() || !own) return;
   std::uint32_t flags = head.ifa_flags;
   if (const auto wide = found.find(IFA_FLAGS); wide != found.end())
     flags = value_of<std::uint32_t>(wide->second);
@@ -94,12 +91,8 @@ void parse_address(Cursor body, std::vector<Interface>& all) {
   InterfaceAddress made;
   made.prefix_bits = head.ifa_prefixlen;
   made.scope = scope_of(head.ifa_scope);
-  if (head.ifa_family == AF_INET)
-    made.address = IpAddress::of_ipv4(value_of<std::array<std::uint8_t, 4>>(at->second));
-  else if (head.ifa_family == AF_INET6)
-    made.address.bytes = value_of<std::array<std::uint8_t, 16>>(at->second);
-  else
-    return;
+  if (head.ifa_family != AF_INET && head.ifa_family != AF_INET6) return;
+  made.address = netlink::address_of(*own);
   owner->addresses.push_back(made);
 }
 
@@ -179,65 +172,12 @@ constexpr int kAttempts = 50;
 constexpr int kAttemptMs = 20;
 constexpr std::uint16_t kDiscardPort = 9;
 
-struct NextHop {
-  bool is_here{};
-  IpAddress address;
-};
-
-std::span<const std::uint8_t> family_bytes(const IpAddress& address) {
-  return std::span(address.bytes).subspan(address.is_ipv4() ? 12 : 0);
-}
-
-IpAddress address_of(ConstBytes bytes) {
-  if (bytes.size() == 4)
-    return IpAddress::of_ipv4(netlink::value_of<std::array<std::uint8_t, 4>>(bytes));
-  return {netlink::value_of<std::array<std::uint8_t, 16>>(bytes)};
-}
-
-bool is_multicast(const IpAddress& address) {
-  return address.is_ipv4() ? (address.bytes[12] & 0xf0) == 0xe0 : address.bytes[0] == 0xff;
-}
-
 // RFC 1112, 6.4; RFC 2464, 7.
 MacAddress mac_of_group(const IpAddress& address) {
   const auto& b = address.bytes;
   if (address.is_ipv4())
     return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(b[13] & 0x7f), b[14], b[15]};
   return {0x33, 0x33, b[12], b[13], b[14], b[15]};
-}
-
-Result<NextHop, SystemError> next_hop(int fd, const IpAddress& address, std::uint32_t interface) {
-  struct {
-    nlmsghdr head;
-    rtmsg body;
-    std::byte attributes[64];
-  } request{};
-  const auto to = family_bytes(address);
-  std::size_t used = 0;
-  const auto add = [&](std::uint16_t type, const void* value, std::size_t bytes) {
-    const rtattr head{static_cast<std::uint16_t>(sizeof(rtattr) + bytes), type};
-    std::memcpy(request.attributes + used, &head, sizeof head);
-    std::memcpy(request.attributes + used + sizeof head, value, bytes);
-    used += sizeof head + bytes;
-  };
-  add(RTA_DST, to.data(), to.size());
-  add(RTA_OIF, &interface, sizeof interface);
-  request.head.nlmsg_len = static_cast<std::uint32_t>(NLMSG_LENGTH(sizeof request.body) + used);
-  request.head.nlmsg_type = RTM_GETROUTE;
-  request.head.nlmsg_flags = NLM_F_REQUEST;
-  request.head.nlmsg_seq = RTM_GETROUTE;
-  request.body.rtm_family = address.is_ipv4() ? AF_INET : AF_INET6;
-  request.body.rtm_dst_len = static_cast<std::uint8_t>(to.size() * 8);
-  NextHop hop{.is_here = false, .address = address};
-  const auto asked = netlink::ask(fd, request.head, [&](std::uint16_t, Cursor body) {
-    const auto head = netlink::take<rtmsg>(body);
-    const netlink::Attributes found = netlink::attributes(body);
-    hop.is_here = head.rtm_type == RTN_LOCAL;
-    if (const auto gateway = found.find(RTA_GATEWAY); gateway != found.end())
-      hop.address = address_of(gateway->second);
-  });
-  if (!asked) return asked.error();
-  return hop;
 }
 
 Result<std::optional<MacAddress>, SystemError> known_neighbour(int fd, const IpAddress& address,
@@ -252,7 +192,7 @@ Result<std::optional<MacAddress>, SystemError> known_neighbour(int fd, const IpA
     const auto mac = found.find(NDA_LLADDR);
     if (static_cast<std::uint32_t>(head.ndm_ifindex) != interface ||
         (head.ndm_state & kUsable) == 0 || of == found.end() || mac == found.end() ||
-        mac->second.size() != sizeof(MacAddress) || address_of(of->second) != address)
+        mac->second.size() != sizeof(MacAddress) || netlink::address_of(of->second) != address)
       return;
     known = netlink::value_of<MacAddress>(mac->second);
   });
@@ -309,21 +249,22 @@ bool InterfaceWatch::has_news(std::uint32_t interface_index) {
 
 Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
                                                   std::uint32_t interface_index) {
-  if (is_multicast(address)) return mac_of_group(address);
+  if (address.is_group()) return mac_of_group(address);
   const OwnedFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!fd) return last_error("socket(netlink)");
-  const auto hop = next_hop(fd.get(), address, interface_index);
-  if (!hop) return hop.error();
+  const auto way = netlink::ask_route(fd.get(), address, {}, interface_index);
+  if (!way) return way.error();
   const auto all = interfaces();
   if (!all) return all.error();
   const auto own = std::ranges::find(*all, interface_index, &Interface::index);
   if (own == all->end()) return SystemError{ENODEV, "interface"};
-  if (hop->is_here || own->loopback) return own->mac;
+  if (way->type == RTN_LOCAL || own->loopback) return own->mac;
+  const IpAddress hop = way->gateway.value_or(address);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const auto known = known_neighbour(fd.get(), hop->address, interface_index);
+    const auto known = known_neighbour(fd.get(), hop, interface_index);
     if (!known) return known.error();
     if (*known) return **known;
-    if (attempt == 0) make_kernel_ask(hop->address, interface_index);
+    if (attempt == 0) make_kernel_ask(hop, interface_index);
     ::poll(nullptr, 0, kAttemptMs);
   }
   return SystemError{EHOSTUNREACH, "neighbour"};

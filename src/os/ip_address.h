@@ -20,6 +20,10 @@ struct IpAddress {
       if (bytes[i] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
+  // Of multicast: 224/4 or ff00::/8.
+  constexpr bool is_group() const {
+    return is_ipv4() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
+  }
   // ff02::/16: of one link, as link-local addresses are.
   constexpr bool is_link_local_group() const { return bytes[0] == 0xff && (bytes[1] & 0x0f) == 2; }
   constexpr bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/cursor.h"
 #include "base/result.h"
+#include "os/ip_address.h"
 #include "os/system_error.h"
 
 namespace softhca::os::netlink {
@@ -50,6 +51,17 @@ inline Attributes attributes(Cursor cursor) {
     cursor.take(std::min<std::size_t>((4 - length % 4) % 4, cursor.left()));
   }
   return found;
+}
+
+// REQUIRES: 4 or 16 bytes.
+IpAddress address_of(ConstBytes bytes);
+
+// The address that an RTM_NEWADDR gives to this host: IFA_LOCAL is this end of a point-to-point
+// link, where IFA_ADDRESS is the other.
+inline std::optional<ConstBytes> own_address(const Attributes& found) {
+  auto at = found.find(IFA_LOCAL);
+  if (at == found.end()) at = found.find(IFA_ADDRESS);
+  return at == found.end() ? std::nullopt : std::optional(at->second);
 }
 
 struct Message {
@@ -107,5 +119,18 @@ Result<void, SystemError> dump(int fd, std::uint16_t type, Body&& on_message) {
   request.body.rtgen_family = AF_UNSPEC;
   return ask(fd, request.head, std::forward<Body>(on_message));
 }
+
+struct RouteAnswer {
+  std::uint8_t type{};  // RTN_LOCAL, RTN_UNICAST, ...
+  std::uint32_t interface_index{};
+  std::optional<IpAddress> gateway;
+  std::optional<IpAddress> source;
+};
+
+// `from` and `interface_index` are left to the kernel if there is none. REQUIRES: `fd` is of
+// NETLINK_ROUTE. FAILS WITH ENETUNREACH and the like: there is no way
+Result<RouteAnswer, SystemError> ask_route(int fd, const IpAddress& to,
+                                           const std::optional<IpAddress>& from,
+                                           std::uint32_t interface_index);
 
 }  // namespace softhca::os::netlink

@@ -1,6 +1,10 @@
 // OwnedFd: a file descriptor that is closed with its owner. Move-only; -1 is none.
 #pragma once
+#include <cstdint>
 #include <utility>
+
+#include "base/result.h"
+#include "os/system_error.h"
 
 namespace softhca::os {
 
@@ -22,5 +26,14 @@ class OwnedFd {
  private:
   int fd_ = -1;
 };
+
+// Which file a descriptor is open on, whatever its name.
+struct FileIdentity {
+  std::uint64_t device{};
+  std::uint64_t inode{};
+};
+
+// FAILS WITH EBADF
+Result<FileIdentity, SystemError> identity_of(int fd);
 
 }  // namespace softhca::os

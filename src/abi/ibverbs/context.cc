@@ -10,7 +10,7 @@
 #include "abi/entry.h"
 #include "abi/ibverbs/qp.h"
 #include "os/environment.h"
-#include "os/file_identity.h"
+#include "os/owned_fd.h"
 #include "os/self.h"
 #include "trace/words.h"
 

@@ -4,7 +4,7 @@
 
 #include "abi/entry.h"
 #include "driver/engine_parts.h"
-#include "os/file_identity.h"
+#include "os/owned_fd.h"
 
 namespace softhca::abi {
 

@@ -1,10 +1,9 @@
-#include "os/file_identity.h"
+#include "os/owned_fd.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
-#include "os/owned_fd.h"
 #include "os/shared_memory.h"
 
 namespace softhca::os {
