@@ -17,8 +17,6 @@ namespace softhca::local {
 namespace {
 
 constexpr std::uint32_t kRecordMagic = 0x53'48'50'31;
-constexpr int kLockAttempts = 1000;
-constexpr Duration kLockPause = milliseconds(1);
 constexpr int kOrderAttempts = 8;
 // While a port changes hands, nobody can tell whose it is.
 constexpr int kHolderAttempts = 5;
@@ -31,7 +29,7 @@ constexpr int kRepairsLockedOutAtMost = 1;
 constexpr std::uint32_t kQpnWord = 4;
 constexpr std::uint32_t kBlockMask = kQpnBlocks - 1;
 
-// One port, one address, one user.
+// One port, one address, one user. Held while one joins or leaves; gone with its holder.
 std::string lock_name(const PortGroup::Seat& seat) {
   return "softhca/1/lock/" + std::to_string(seat.domain.port) + "/" +
          std::to_string(seat.domain.interface_index) + "/" + os::address_text(seat.address) + "/" +
@@ -40,18 +38,6 @@ std::string lock_name(const PortGroup::Seat& seat) {
 
 bool wants_steering(const PortGroup::Seat& seat) {
   return seat.steering && can_be_owned(seat.block);
-}
-
-// Held while one joins or leaves; gone with its holder. Nothing if somebody keeps it too long.
-std::optional<os::HostName> lock_group(const PortGroup::Seat& seat, int attempts) {
-  const std::string name = lock_name(seat);
-  for (int i = 0; i < attempts; ++i) {
-    auto lock = os::HostName::take(name);
-    if (lock) return std::move(*lock);
-    if (lock.error().number != EADDRINUSE) return std::nullopt;
-    os::pause_for(kLockPause);
-  }
-  return std::nullopt;
 }
 
 std::optional<std::vector<std::uint64_t>> live_sockets(const PortGroup::Seat& seat) {
@@ -94,7 +80,7 @@ Result<PortGroup, PortFailure> PortGroup::join(const Seat& seat) {
 
 Result<void, PortFailure> PortGroup::bind() {
   if (wants_steering(seat_))
-    if (const auto lock = lock_group(seat_, kLockAttempts)) return bind_in_order();
+    if (const auto lock = os::HostName::take_in_time(lock_name(seat_))) return bind_in_order();
   return bind_socket();
 }
 
@@ -115,7 +101,7 @@ bool PortGroup::take_if_free(Time now, bool look) {
 // as everything that changes the order; a neighbour that has the lock will not have it for long.
 bool PortGroup::take_port() {
   if (!wants_steering(seat_)) return static_cast<bool>(bind_socket());
-  const auto lock = lock_group(seat_, 1);
+  const auto lock = os::HostName::take_in_time(lock_name(seat_), 1);
   if (!lock && ++locked_out_ < kLockedOutAtMost) return false;
   if (!bind_socket()) return false;
   return !lock || bind_in_order();
@@ -125,7 +111,7 @@ bool PortGroup::take_port() {
 // for the member that moves into its place.
 std::uint32_t PortGroup::leave(const std::function<void()>& drain) {
   if (!socket_.is_open()) return kNoBlock;
-  const auto lock = table_.is_open() ? lock_group(seat_, kLockAttempts) : std::nullopt;
+  const auto lock = table_.is_open() ? os::HostName::take_in_time(lock_name(seat_)) : std::nullopt;
   std::uint32_t moved = kNoBlock;
   if (const auto live = lock ? live_sockets(seat_) : std::nullopt) {
     const std::vector<PortMember> before = settle(read_members(), *live);
@@ -177,7 +163,7 @@ Result<void, PortFailure> PortGroup::bind_in_order() {
 // who joins just now may be steered over: his packets are then forwarded until somebody repairs.
 void PortGroup::repair() {
   if (!socket_.is_open() || !wants_steering(seat_)) return;
-  const auto lock = lock_group(seat_, 1);
+  const auto lock = os::HostName::take_in_time(lock_name(seat_), 1);
   repairs_locked_out_ = lock ? 0 : repairs_locked_out_ + 1;
   if (!lock && repairs_locked_out_ <= kRepairsLockedOutAtMost) return;
   // It may have joined while somebody kept the lock.

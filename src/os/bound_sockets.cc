@@ -72,4 +72,14 @@ std::optional<std::vector<BoundSocket>> bound_udp_sockets(const IpAddress& addre
   return std::nullopt;
 }
 
+PortRange ephemeral_ports() {
+  constexpr PortRange kUsual{32768, 60999};
+  const auto text = read_proc_file("/proc/sys/net/ipv4/ip_local_port_range");
+  PortRange range;
+  if (!text || std::sscanf(text->c_str(), "%" SCNu16 " %" SCNu16, &range.first, &range.last) != 2 ||
+      range.first == 0 || range.last < range.first)
+    return kUsual;
+  return range;
+}
+
 }  // namespace softhca::os

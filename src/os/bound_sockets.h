@@ -19,4 +19,12 @@ struct BoundSocket {
 std::optional<std::vector<BoundSocket>> bound_udp_sockets(const IpAddress& address,
                                                           std::uint16_t port);
 
+struct PortRange {
+  std::uint16_t first{};
+  std::uint16_t last{};
+};
+
+// The ports that the system gives to who asks for any.
+PortRange ephemeral_ports();
+
 }  // namespace softhca::os

@@ -5,17 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
 #include "os/kernel_features.h"
 #include "os/proc_file.h"
 #include "os/sockets.h"
+#include "os/thread.h"
 
 namespace softhca::os {
 
 namespace {
 
 constexpr int kWatchersAtMost = 256;
+constexpr Duration kPause = milliseconds(1);
 
 OwnedFd name_socket() {
   return OwnedFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -31,6 +34,16 @@ Result<HostName, SystemError> HostName::take(std::string_view name) {
   if (bind(fd.get(), address.get(), address.bytes()) != 0) return last_error("bind");
   if (listen(fd.get(), kWatchersAtMost) != 0) return last_error("listen");
   return HostName(std::move(fd));
+}
+
+std::optional<HostName> HostName::take_in_time(std::string_view name, int attempts) {
+  for (int i = 0; i < attempts; ++i) {
+    auto taken = take(name);
+    if (taken) return std::move(*taken);
+    if (taken.error().number != EADDRINUSE) return std::nullopt;
+    pause_for(kPause);
+  }
+  return std::nullopt;
 }
 
 Result<NameWatch, SystemError> NameWatch::start(std::string_view name) {

@@ -4,6 +4,7 @@
 // is free again as soon as the last process that holds it is gone.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ class HostName {
 
   // FAILS WITH EADDRINUSE if the name is taken.
   static Result<HostName, SystemError> take(std::string_view name);
+  // For a name that everybody holds for moments only: tries once in a millisecond. Nothing if
+  // somebody keeps it, as one who is stopped does.
+  static std::optional<HostName> take_in_time(std::string_view name, int attempts = 1000);
 
   void release() { fd_.reset(); }
   bool is_held() const { return static_cast<bool>(fd_); }

@@ -29,6 +29,14 @@ TEST(HostName, HasOneHolderAtATime) {
   EXPECT_TRUE(HostName::take(own_name("one")));
 }
 
+TEST(HostName, IsNotWaitedForWithoutEnd) {
+  auto holder = HostName::take_in_time(own_name("moment"));
+  ASSERT_TRUE(holder);
+  EXPECT_FALSE(HostName::take_in_time(own_name("moment"), 2));
+  holder->release();
+  EXPECT_TRUE(HostName::take_in_time(own_name("moment"), 2));
+}
+
 TEST(HostName, MayBeAsLongAsLinuxAllows) {
   const std::string longest = own_name("") + std::string(kMaxHostName - own_name("").size(), 'x');
   auto holder = HostName::take(longest);

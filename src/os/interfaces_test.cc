@@ -94,6 +94,16 @@ TEST(IpAddress, IsPrintedByItsFamily) {
   EXPECT_FALSE(v6.is_ipv4());
 }
 
+TEST(IpAddress, IsReadAsItIsPrinted) {
+  for (const char* const text : {"192.0.2.1", "0.0.0.0", "fe80::9", "::", "::1"}) {
+    const auto address = parse_address(text);
+    ASSERT_TRUE(address) << text;
+    EXPECT_EQ(address_text(*address), text);
+  }
+  for (const char* const text : {"", "192.0.2", "192.0.2.256", "fe80::9%lo", "host"})
+    EXPECT_FALSE(parse_address(text)) << text;
+}
+
 TEST(Clock, StartsAtZeroAndNeverGoesBack) {
   const Clock clock;
   Time last{};

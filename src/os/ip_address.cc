@@ -13,4 +13,12 @@ std::string address_text(const IpAddress& address) {
   return text;
 }
 
+std::optional<IpAddress> parse_address(const char* text) {
+  std::array<std::uint8_t, 4> v4{};
+  if (inet_pton(AF_INET, text, v4.data()) == 1) return IpAddress::of_ipv4(v4);
+  IpAddress address;
+  if (inet_pton(AF_INET6, text, address.bytes.data()) == 1) return address;
+  return std::nullopt;
+}
+
 }  // namespace softhca::os

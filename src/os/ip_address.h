@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace softhca::os {
@@ -38,5 +39,7 @@ struct IpAddress {
 
 // "192.0.2.1" or "fd00::2".
 std::string address_text(const IpAddress& address);
+// The reverse; nothing if it is neither.
+std::optional<IpAddress> parse_address(const char* text);
 
 }  // namespace softhca::os

@@ -1,6 +1,5 @@
 #include "os/route.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sched.h>
@@ -16,11 +15,9 @@ namespace softhca::os {
 namespace {
 
 IpAddress at(const char* text) {
-  IpAddress address;
-  std::array<std::uint8_t, 4> four{};
-  if (inet_pton(AF_INET, text, four.data()) == 1) return IpAddress::of_ipv4(four);
-  EXPECT_EQ(inet_pton(AF_INET6, text, address.bytes.data()), 1) << text;
-  return address;
+  const auto address = parse_address(text);
+  EXPECT_TRUE(address) << text;
+  return address.value_or(IpAddress{});
 }
 
 // A host with two interfaces and a router; what `body` says is looked at in a child, which prints.
