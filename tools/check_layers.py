@@ -40,8 +40,9 @@ MAY_INCLUDE = {
 # System headers that belong to certain folders: (prefixes, folders). Unit tests are exempt.
 OWNED = [
     (("infiniband/", "rdma/"), {"abi"}),
-    (("sys/socket.h", "sys/un.h", "sys/uio.h", "netinet/", "net/", "arpa/", "netdb.h", "ifaddrs.h",
-      "linux/", "asm/"), {"os"}),
+    (("sys/socket.h", "sys/un.h", "sys/uio.h", "netinet/", "net/", "arpa/", "ifaddrs.h", "linux/",
+      "asm/"), {"os"}),
+    (("netdb.h",), {"os", "abi"}),  # rdma_getaddrinfo is getaddrinfo in other words
     (("sys/mman.h", "sys/epoll.h", "sys/eventfd.h", "sys/timerfd.h", "sys/signalfd.h", "poll.h",
       "sys/syscall.h", "sys/ioctl.h", "sys/random.h", "sys/resource.h", "sys/prctl.h",
       "sys/wait.h", "sched.h", "syscall.h", "ucontext.h"), {"os"}),
