@@ -16,6 +16,7 @@ constexpr wire::ServiceId kConnections = wire::service_of(wire::PortSpace::Tcp, 
 constexpr wire::ServiceId kDatagrams = wire::service_of(wire::PortSpace::Udp, 1);
 constexpr Limits kLimits = {.conversations = 24, .lingering = 8};
 constexpr std::size_t kMessageAt = 24;
+constexpr Time kEnd = Time{0} + seconds(30 * 86'400);  // then time stands still
 
 wire::Gid peer_of(unsigned number) {
   return wire::Gid::of_ipv4({10, 0, 0, static_cast<std::uint8_t>(2 + (number & 1))});
@@ -36,7 +37,7 @@ class Fuzzed {
       else if (what < 192)
         call(what % 8u, which);
       else
-        pass(Duration{std::int64_t{1} << (what % 32u + 25)});
+        pass(std::min(Duration{std::int64_t{1} << (what % 32u + 25)}, kEnd - now_));
       settle();
       ASSERT(agent_.conversations() <= kLimits.conversations);
     }
