@@ -10,7 +10,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_product
 [ -n "${SOFTHCA_RXE_VM:-}" ] || skip "SOFTHCA_RXE_VM names no rxe machine; see docs/interop.md"
-need_programs ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ib_send_bw ss timeout
+need_programs ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ib_send_bw rping \
+  ucmatose udaddy rstream ss timeout
 python=/usr/bin/python3
 $python -c 'import pyverbs' 2>/dev/null || skip "python3-pyverbs is not installed"
 
@@ -216,6 +217,55 @@ all_programs() {
   perftest "$server" ib_send_bw 4096 50 -b
 }
 
+# by_cm SERVER PROGRAM PORT [OPTION...]: a program that connects through rdma_cm, whose server takes
+# its address with `-b` and whose client with `-s`, or `-s -a` and `-c -a` (rping). With 0 both ends
+# have counted and compared what they are made to.
+by_cm() {
+  local server=$1 program=$2 cm_port=$3 what ours theirs to prefix=() listening status_server=0
+  local status_client=0 as_server=(-b) as_client=(-s)
+  what=$(told "$server" "$program ${*:4}, connected by rdma_cm")
+  ours=("$softhca" run -- "$program") theirs=("${there[@]}" timeout -k 5 "$limit" "$program")
+  # shellcheck disable=SC2016  # scripts of their own
+  if [ "$server" = ours ]; then
+    local -n first=ours second=theirs
+    to=$([ "$family" = 4 ] && echo "$HOST_IP" || echo "$HOST_IP6")
+    listening='until grep -q "softhca/1/service/.*$(printf %04x "$1")/" /proc/net/unix; do sleep 0.1; done'
+  else
+    local -n first=theirs second=ours
+    to=$([ "$family" = 4 ] && echo "$PEER_IP" || echo "$PEER_IP6") prefix=("${there[@]}")
+    listening='until rdma resource show cm_id | grep -q "LISTEN.*:$1\b"; do sleep 0.1; done'
+  fi
+  [ "$program" != rping ] || as_server=(-s -a) as_client=(-c -a)
+  start server "${first[@]}" "${as_server[@]}" "$to" "${@:4}"
+  if ! "${prefix[@]}" timeout "$limit" bash -c "$listening" - "$cm_port" || ! is_running server; then
+    stop server
+    flunk "$what: the server does not listen" "$work/server.out" "$work/server.err"
+    return 0
+  fi
+  start client "${second[@]}" "${as_client[@]}" "$to" "${@:4}"
+  finish client || status_client=$?
+  [ "$status_client" = 0 ] || stop server
+  finish server || status_server=$?
+  if [ "$status_client" != 0 ] || [ "$status_server" != 0 ] ||
+    grep -qiE 'error|fail|invalid|mismatch' "$work/client.out" "$work/server.out"; then
+    flunk "$what: client ended with $status_client, server with $status_server" \
+      "$work/client.out" "$work/client.err" "$work/server.out" "$work/server.err"
+  else
+    pass "$what"
+  fi
+}
+
+# connections SERVER: the port of udaddy is its own.
+connections() {
+  by_cm "$1" rping 7174 -p 7174 -C 20 -V -S 4000
+  by_cm "$1" ucmatose 7175 -p 7175 -c 4 -C 10 -S 1000
+  by_cm "$1" udaddy 7174 -c 2 -C 10 -S 500
+  by_cm "$1" rstream 7176 -p 7176 -C 10 -S 65536 -T v
+  family=6
+  by_cm "$1" rping 7177 -p 7177 -C 20 -V -S 100
+  family=4
+}
+
 # lose PERCENT: of the RoCEv2 packets at the rxe machine's interface, both ways; 0 ends it.
 lose() {
   local script='tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress'
@@ -275,6 +325,7 @@ inside() {
     family=4
     operations "$server"
     all_programs "$server"
+    connections "$server"
     family=6
     operations "$server" --scenes send,write,read,atomics,unreliable,datagrams
     [ "$full" != 1 ] || pingpong "$server" ibv_rc_pingpong 50 -m "$path_mtu" -s 4097
