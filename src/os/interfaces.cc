@@ -168,7 +168,6 @@ Result<std::vector<Interface>, SystemError> interfaces() {
 // Neighbours.
 namespace {
 
-constexpr int kAttempts = 50;
 constexpr int kAttemptMs = 20;
 constexpr std::uint16_t kDiscardPort = 9;
 
@@ -180,21 +179,28 @@ MacAddress mac_of_group(const IpAddress& address) {
   return {0x33, 0x33, b[12], b[13], b[14], b[15]};
 }
 
-Result<std::optional<MacAddress>, SystemError> known_neighbour(int fd, const IpAddress& address,
-                                                               std::uint32_t interface) {
+struct Neighbour {
+  std::optional<MacAddress> mac;
+  bool is_sought{};  // the kernel asks for it
+};
+
+Result<Neighbour, SystemError> known_neighbour(int fd, const IpAddress& address,
+                                               std::uint32_t interface) {
   constexpr unsigned kUsable =
       NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
-  std::optional<MacAddress> known;
+  Neighbour known;
   const auto asked = netlink::dump(fd, RTM_GETNEIGH, [&](std::uint16_t, Cursor body) {
     const auto head = netlink::take<ndmsg>(body);
     const netlink::Attributes found = netlink::attributes(body);
     const auto of = found.find(NDA_DST);
     const auto mac = found.find(NDA_LLADDR);
-    if (static_cast<std::uint32_t>(head.ndm_ifindex) != interface ||
-        (head.ndm_state & kUsable) == 0 || of == found.end() || mac == found.end() ||
-        mac->second.size() != sizeof(MacAddress) || netlink::address_of(of->second) != address)
+    if (static_cast<std::uint32_t>(head.ndm_ifindex) != interface || of == found.end() ||
+        netlink::address_of(of->second) != address)
       return;
-    known = netlink::value_of<MacAddress>(mac->second);
+    known.is_sought = (head.ndm_state & NUD_INCOMPLETE) != 0;
+    if ((head.ndm_state & kUsable) != 0 && mac != found.end() &&
+        mac->second.size() == sizeof(MacAddress))
+      known.mac = netlink::value_of<MacAddress>(mac->second);
   });
   if (!asked) return asked.error();
   return known;
@@ -248,7 +254,8 @@ bool InterfaceWatch::has_news(std::uint32_t interface_index) {
 }
 
 Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
-                                                  std::uint32_t interface_index) {
+                                                  std::uint32_t interface_index,
+                                                  Duration patience) {
   if (address.is_group()) return mac_of_group(address);
   const OwnedFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
   if (!fd) return last_error("socket(netlink)");
@@ -260,14 +267,14 @@ Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
   if (own == all->end()) return SystemError{ENODEV, "interface"};
   if (way->type == RTN_LOCAL || own->loopback) return own->mac;
   const IpAddress hop = way->gateway.value_or(address);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (Duration waited{};; waited = waited + milliseconds(kAttemptMs)) {
     const auto known = known_neighbour(fd.get(), hop, interface_index);
     if (!known) return known.error();
-    if (*known) return **known;
-    if (attempt == 0) make_kernel_ask(hop, interface_index);
+    if (known->mac) return *known->mac;
+    if (!known->is_sought) make_kernel_ask(hop, interface_index);
+    if (waited >= patience) return SystemError{EHOSTUNREACH, "neighbour"};
     ::poll(nullptr, 0, kAttemptMs);
   }
-  return SystemError{EHOSTUNREACH, "neighbour"};
 }
 
 }  // namespace softhca::os

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "os/ip_address.h"
 #include "os/owned_fd.h"
@@ -62,9 +63,10 @@ using MacAddress = std::array<std::uint8_t, 6>;
 
 // Of the next hop on the way to `address` by this interface; the interface's own address, zeros for
 // loopback, where that is this host; that of the group for multicast. What the kernel does not know
-// yet it is made to ask for, and waited for a second at most.
-// FAILS WITH ENETUNREACH and the like: there is no way; EHOSTUNREACH: nobody answers
+// yet it is made to ask for, and waited for as long as `patience` lasts.
+// FAILS WITH ENETUNREACH and the like: there is no way; EHOSTUNREACH: nobody has answered yet
 Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
-                                                  std::uint32_t interface_index);
+                                                  std::uint32_t interface_index,
+                                                  Duration patience = seconds(1));
 
 }  // namespace softhca::os
