@@ -211,7 +211,6 @@ Agent::Done Agent::accept(wire::CommId id, const AcceptRequest& request, Time no
   if (too_long) return too_long;
   note_answered(*c);
   c->terms.local_qpn = request.qpn;
-  c->terms.local_psn = {static_cast<std::uint32_t>(prng_.next()) & wire::kMask24};
   // 12.7.29 and 12.7.30: at most what the request offered.
   c->terms.responder_resources =
       std::min(request.responder_resources, c->terms.responder_resources);

@@ -261,6 +261,8 @@ void Agent::on(const Received& in, const wire::CmReq& req) {
   Conversation* c = open_passive(in, listener, req.local_id, terms);
   if (c == nullptr) return refuse(in, req, RejReason::NoResources);
   by_qp_[qp] = c->local;
+  // Drawn now, since a program makes its queue pair ready before it accepts.
+  c->terms.local_psn = {static_cast<std::uint32_t>(prng_.next()) & wire::kMask24};
   c->asks_failover = req.alternate != wire::CmPath{};
   set_patience(*c, believed(req.local_response_timeout), req.max_cm_retries);
   // So that a REJ that is lost is there when the request comes again.

@@ -95,6 +95,7 @@ TEST(Agent, BothEndsAgreeOnWhatTheirQueuePairsAreTold) {
   EXPECT_EQ(a.local_psn, b.remote_psn);
   EXPECT_EQ(a.remote_psn, b.local_psn);
   EXPECT_NE(a.local_psn, a.remote_psn);
+  EXPECT_EQ(asked.terms.local_psn, b.local_psn) << "a queue pair is made ready before the accept";
   EXPECT_EQ(a.initiator_depth, b.responder_resources);
   EXPECT_EQ(a.responder_resources, b.initiator_depth);
   EXPECT_EQ(a.initiator_depth, 3);
