@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "model":     ["base", "trace"],
     "sim":       ["base", "trace", "wire", "faults", "link", "pcie", "host", "nic", "driver",
                   "model"],
-    "abi":       ["base", "os", "trace", "driver"],
+    "abi":       ["base", "os", "trace", "local", "wire", "cm", "driver"],
     "cli":       ["base", "os", "trace", "local", "wire", "faults", "link", "driver", "model",
                   "sim"],
 }

@@ -105,6 +105,10 @@ constexpr Row kErrnos[] = {
     {ServiceTaken, EADDRINUSE},
     {ConnectionState, EINVAL},
     {ConnectionsExhausted, ENOMEM},
+    {NoDeviceForAddress, ENODEV},
+    {NeighbourSilent, ETIMEDOUT},
+    {AddressFamily, EAFNOSUPPORT},
+    {DeviceDiffers, EINVAL},
 };
 
 }  // namespace

@@ -388,6 +388,19 @@ constexpr ReasonInfo kReasons[] = {
     {PeerEnded, "peer_ended", ConnectionManager,
      "A connection lives as long as the processes at both ends.",
      "Find out why the peer's process ended without disconnecting: it was killed, or crashed."},
+    {NoDeviceForAddress, "no_device_for_address", ConnectionManager,
+     "An address that a program binds to, or comes from, is that of a device.",
+     "Take an address that `softhca devices` lists, or name its interface in SOFTHCA_NETDEV."},
+    {NeighbourSilent, "neighbour_silent", ConnectionManager,
+     "The next host on the way answers the kernel's search (ARP, neighbour discovery) within the "
+     "time that rdma_resolve_addr is given.",
+     "Check that the address is right, and that the host is up and on the same network."},
+    {AddressFamily, "address_family", ConnectionManager,
+     "Addresses are of IPv4 or IPv6 (AF_INET, AF_INET6).",
+     "Set sa_family; RoCE has no AF_IB addresses."},
+    {DeviceDiffers, "device_differs", ConnectionManager,
+     "The queue pair of an id is of a protection domain of the id's own context (id->verbs).",
+     "Allocate the domain with id->verbs, or give none."},
 };
 
 }  // namespace

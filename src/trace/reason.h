@@ -179,6 +179,10 @@ enum class ReasonId : std::uint16_t {
   ConnectionsExhausted = 213,
   BacklogFull = 214,
   PeerEnded = 215,
+  NoDeviceForAddress = 216,
+  NeighbourSilent = 217,
+  AddressFamily = 218,
+  DeviceDiffers = 219,
 };
 
 // The key table said no, and not what lies behind it.
