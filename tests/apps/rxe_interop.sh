@@ -266,6 +266,12 @@ connections() {
   family=4
 }
 
+over_ipv6() {
+  family=6
+  operations "$1" --scenes send,write,read,atomics,unreliable,datagrams
+  [ "$full" != 1 ] || pingpong "$1" ibv_rc_pingpong 50 -m "$path_mtu" -s 4097
+}
+
 # lose PERCENT: of the RoCEv2 packets at the rxe machine's interface, both ways; 0 ends it.
 lose() {
   local script='tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress'
@@ -308,6 +314,11 @@ with_loss() {
   lose 0
 }
 
+# wants PART: SOFTHCA_RXE_PARTS names some of them, if not all are to be done.
+wants() {
+  [[ " ${SOFTHCA_RXE_PARTS:-operations programs connections ipv6 loss} " == *" $1 "* ]]
+}
+
 # inside MTU: beside the machine, which runs rxe_agent.sh.
 inside() {
   local server
@@ -323,15 +334,13 @@ inside() {
   gid_here[6]=$(our_gid "$HOST_IP6")
   for server in rxe ours; do
     family=4
-    operations "$server"
-    all_programs "$server"
-    connections "$server"
-    family=6
-    operations "$server" --scenes send,write,read,atomics,unreliable,datagrams
-    [ "$full" != 1 ] || pingpong "$server" ibv_rc_pingpong 50 -m "$path_mtu" -s 4097
+    ! wants operations || operations "$server"
+    ! wants programs || all_programs "$server"
+    ! wants connections || connections "$server"
+    ! wants ipv6 || over_ipv6 "$server"
   done
   family=4
-  with_loss
+  ! wants loss || with_loss
   echo 'inside: through'
   conclude
 }
