@@ -177,13 +177,14 @@ Outcome<void> listen_at_devices(Id& id, std::uint32_t backlog) {
   Outcome<void> outcome = Errno{ENODEV};
   for (CmDevice* device : devices) {
     auto ear = std::make_unique<Listening>(id, *device);
-    const auto number = device->connections().listen({.service = id.service(),
-                                                      .address = address,
-                                                      .backlog = backlog,
-                                                      .datagrams = id.is_datagram()},
-                                                     *ear);
+    const auto number =
+        told("rdma_listen", device->connections().listen({.service = id.service(),
+                                                          .address = address,
+                                                          .backlog = backlog,
+                                                          .datagrams = id.is_datagram()},
+                                                         *ear));
     if (!number) {
-      if (id.ears.empty()) outcome = errno_of(number.error().id);
+      if (id.ears.empty()) outcome = number.error();
       continue;
     }
     ear->number = *number;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <span>
+#include <string>
 
 #include "abi/entry.h"
 #include "abi/rdmacm/multicast.h"
@@ -26,8 +27,9 @@ struct Parameters {
 };
 
 Errno too_many(const char* field, std::uint8_t wanted, std::uint8_t limit) {
-  return refuse(field,
-                {.id = trace::ReasonId::AttributeOutOfRange, .length = wanted, .high = limit});
+  return refuse("rdma_conn_param",
+                {.id = trace::ReasonId::AttributeOutOfRange, .length = wanted, .high = limit},
+                std::string(" This is ") + field + ".");
 }
 
 // `offered`: by a request, which bounds what may be left out.
@@ -121,11 +123,11 @@ Outcome<void> connect(Id& id, const rdma_conn_param* wanted) {
   const auto parameters = parameters_of(id, wanted, nullptr);
   if (!parameters) return parameters.error();
   if (!advance(id, Stage::Routed, Stage::Conversing)) return wrong_turn("rdma_connect");
-  const auto begun = begin(id, *parameters);
+  const auto begun = told("rdma_connect", begin(id, *parameters));
   const std::scoped_lock held(id.registry.lock);
   if (!begun) {
     id.stage = Stage::Routed;
-    return errno_of(begun.error().id);
+    return begun.error();
   }
   id.conversation = *begun;
   return {};
@@ -135,15 +137,15 @@ Outcome<void> accept_connection(Id& id, const Parameters& p, cm::Terms terms) {
   terms.responder_resources = p.responder_resources;
   terms.initiator_depth = p.initiator_depth;
   if (const auto ready = make_ready(id, terms); !ready) return ready;
-  return outcome_of(
-      id.connections().accept(id.conversation, {.qpn = p.qpn,
-                                                .srq = p.srq,
-                                                .responder_resources = p.responder_resources,
-                                                .initiator_depth = p.initiator_depth,
-                                                .rnr_retry_count = p.rnr_retry_count,
-                                                .flow_control = p.flow_control,
-                                                .ece = id.ece,
-                                                .private_bytes = p.private_bytes}));
+  return told("rdma_accept", id.connections().accept(id.conversation,
+                                                     {.qpn = p.qpn,
+                                                      .srq = p.srq,
+                                                      .responder_resources = p.responder_resources,
+                                                      .initiator_depth = p.initiator_depth,
+                                                      .rnr_retry_count = p.rnr_retry_count,
+                                                      .flow_control = p.flow_control,
+                                                      .ece = id.ece,
+                                                      .private_bytes = p.private_bytes}));
 }
 
 Outcome<void> accept(Id& id, const rdma_conn_param* wanted) {
@@ -152,13 +154,14 @@ Outcome<void> accept(Id& id, const rdma_conn_param* wanted) {
   const auto parameters = parameters_of(id, wanted, &*terms);
   if (!parameters) return parameters.error();
   if (!advance(id, Stage::Asked, Stage::Conversing)) return wrong_turn("rdma_accept");
-  const auto accepted = id.is_datagram()
-                            ? outcome_of(id.connections().answer(
-                                  id.conversation, {.qpn = parameters->qpn,
-                                                    .qkey = RDMA_UDP_QKEY,
-                                                    .ece = id.ece,
-                                                    .private_bytes = parameters->private_bytes}))
-                            : accept_connection(id, *parameters, *terms);
+  const auto accepted =
+      id.is_datagram()
+          ? told("rdma_accept", id.connections().answer(
+                                    id.conversation, {.qpn = parameters->qpn,
+                                                      .qkey = RDMA_UDP_QKEY,
+                                                      .ece = id.ece,
+                                                      .private_bytes = parameters->private_bytes}))
+          : accept_connection(id, *parameters, *terms);
   if (accepted) return accepted;
   [[maybe_unused]] const auto stopped = stop(id);
   static_cast<void>(advance(id, Stage::Conversing, Stage::Asked));
@@ -168,7 +171,7 @@ Outcome<void> accept(Id& id, const rdma_conn_param* wanted) {
 Outcome<void> reject(Id& id, const void* bytes, std::size_t length) {
   if (id.conversation == wire::CommId{}) return wrong_turn("rdma_reject");
   const ConstBytes said(static_cast<const std::byte*>(bytes), bytes != nullptr ? length : 0);
-  return outcome_of(id.connections().reject(id.conversation, said));
+  return told("rdma_reject", id.connections().reject(id.conversation, said));
 }
 
 // The peer accepts: the queue pair is made ready, and the peer told so.
@@ -177,7 +180,7 @@ void take_up(TakenEvent& event) {
   if (id.qp == nullptr) return;  // the program does it
   const auto terms = id.terms_now();
   auto ready = terms ? make_ready(id, *terms) : Outcome<void>(Errno{EINVAL});
-  if (ready) ready = outcome_of(id.connections().establish(id.conversation, {}));
+  if (ready) ready = told("rdma_get_cm_event", id.connections().establish(id.conversation, {}));
   event.event = ready ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_CONNECT_ERROR;
   if (ready) return;
   event.status = -ready.error().code;
@@ -262,7 +265,7 @@ VERB("RDMACM_1.2", int, rdma_establish, (rdma_cm_id * verbs)) {
     if (!known) return known.error();
     Id& id = **known;
     if (id.qp != nullptr || id.conversation == wire::CommId{}) return wrong_turn("rdma_establish");
-    const auto done = outcome_of(id.connections().establish(id.conversation, {}));
+    const auto done = told("rdma_establish", id.connections().establish(id.conversation, {}));
     if (!done) return done.error();
     return 0;
   });
@@ -275,7 +278,7 @@ VERB("RDMACM_1.0", int, rdma_notify, (rdma_cm_id * verbs, ibv_event_type event))
     Id& id = **known;
     if (event != IBV_EVENT_COMM_EST || id.conversation == wire::CommId{})
       return wrong_turn("rdma_notify");
-    const auto done = outcome_of(id.connections().establish(id.conversation, {}));
+    const auto done = told("rdma_notify", id.connections().establish(id.conversation, {}));
     if (!done) return done.error();
     return 0;
   });
@@ -289,7 +292,7 @@ BLOCKING_VERB("RDMACM_1.0", int, rdma_disconnect, (rdma_cm_id * verbs)) {
     Id& id = **known;
     if (id.conversation == wire::CommId{}) return wrong_turn("rdma_disconnect");
     if (const auto stopped = stop(id); !stopped) return stopped.error();
-    const auto done = outcome_of(id.connections().disconnect(id.conversation, {}));
+    const auto done = told("rdma_disconnect", id.connections().disconnect(id.conversation, {}));
     if (!done) return done.error();
     return finish(id, place);
   });

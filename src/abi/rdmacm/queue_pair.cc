@@ -32,7 +32,8 @@ Outcome<void> begin(Id& id) {
 Outcome<void> create_queue(Id& id, std::uint32_t entries, ibv_comp_channel*& channel, ibv_cq*& cq) {
   channel = ibv_create_comp_channel(id.verbs);
   if (channel == nullptr) return Errno{errno};
-  cq = ibv_create_cq(id.verbs, static_cast<int>(std::max(entries, 1u)), &id, channel, 0);
+  cq = ibv_create_cq(id.verbs, static_cast<int>(std::max(entries, 1u)),
+                     static_cast<rdma_cm_id*>(&id), channel, 0);
   if (cq == nullptr) return Errno{errno};
   return {};
 }

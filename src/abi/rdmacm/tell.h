@@ -16,6 +16,13 @@ Errno refuse(std::string_view call, const trace::Reason& reason, std::string_vie
 Errno refuse(std::string_view call, const trace::Reason& reason, std::string_view particulars,
              int code);
 
+// What the connection manager answers to `call`.
+template <class T>
+Outcome<T> told(std::string_view call, Result<T, trace::Reason> result) {
+  if (!result) return refuse(call, result.error());
+  return outcome_of(std::move(result));
+}
+
 // The call has its turn at another time. EINVAL
 Errno wrong_turn(std::string_view call, std::string_view particulars = {});
 
