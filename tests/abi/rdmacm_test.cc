@@ -353,7 +353,10 @@ TEST(Notify, EstablishesWhatOnlyTheRtuIsMissingFor) {
   // The client has not looked for its event yet, so no RTU has left.
   ASSERT_EQ(rdma_notify(server.get(), IBV_EVENT_COMM_EST), 0);
   passive.next(RDMA_CM_EVENT_ESTABLISHED);
+  EXPECT_EQ(rdma_notify(server.get(), IBV_EVENT_COMM_EST), -1);
+  EXPECT_EQ(errno, EISCONN);
   EXPECT_EQ(rdma_notify(server.get(), IBV_EVENT_QP_FATAL), -1);
+  EXPECT_EQ(errno, EINVAL);
 }
 
 TEST(Migrate, TakesWhatWaitsAlong) {
@@ -365,6 +368,21 @@ TEST(Migrate, TakesWhatWaitsAlong) {
   EXPECT_FALSE(first.is_readable());
   EXPECT_EQ(id->channel, second.get());
   EXPECT_EQ(second.next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, id.get());
+}
+
+TEST(Migrate, OfAListenerTakesItsRequestsAlong) {
+  Channel active, first, second;
+  const Id listener = listener_on(first);
+  Id client = routed(active, rdma_get_src_port(listener.get()));
+  ASSERT_EQ(add_qp(client.get()), 0);
+  ASSERT_EQ(rdma_connect(client.get(), nullptr), 0);
+  ASSERT_TRUE(first.is_readable(10'000));
+  ASSERT_EQ(rdma_migrate_id(listener.get(), second.get()), 0);
+  EXPECT_FALSE(first.is_readable());
+  const Id server(second.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  EXPECT_EQ(server->channel, second.get());
+  client.reset();
+  EXPECT_EQ(second.next(RDMA_CM_EVENT_REJECTED)->status, 4) << "who asked has given up";
 }
 
 TEST(DestroyId, WaitsForTheAcknowledgementOfItsEvents) {

@@ -78,7 +78,7 @@ Outcome<Way> way_of_loopback(Id& id, const SocketAddress& destination) {
 Outcome<Way> way_to(Id& id, const SocketAddress& destination) {
   if (is_everywhere(destination)) return way_of_loopback(id, destination);
   std::optional<os::IpAddress> source;
-  if (!is_everywhere(id.source)) source = id.source.address;
+  if (!id.is_source_chosen && !is_everywhere(id.source)) source = id.source.address;
   const std::uint32_t scope = destination.scope != 0 ? destination.scope : id.source.scope;
   const auto route = os::route_to(destination.address, source, scope);
   // To a group there need be no route if the program says from where.
@@ -103,10 +103,16 @@ Outcome<void> bind(Id& id, const sockaddr& wanted) {
   const auto address = address_of(kCall, wanted);
   if (!address) return address.error();
   if (id.stage != Stage::Idle) return wrong_turn(kCall);
+  // Also for every address: some programs tell their clients the port before they listen, so
+  // nothing that takes long may be left to rdma_listen.
+  const std::vector<CmDevice*> devices = id.registry.devices.list();
+  for (CmDevice* one : devices) one->open_port();
   CmDevice* device = nullptr;
   if (!is_everywhere(*address)) {
     device = id.registry.devices.of_address(address->gid());
     if (device == nullptr) return no_device(kCall, *address);
+  } else if (devices.empty()) {
+    return no_device(kCall, *address);
   }
   if (const auto reserved = reserve_port(id, kCall, *address); !reserved) return reserved;
   if (device != nullptr) {
@@ -123,18 +129,18 @@ Outcome<void> resolve_address(Id& id, const sockaddr* source, const sockaddr& de
   constexpr const char* kCall = "rdma_resolve_addr";
   const auto to = address_of(kCall, destination);
   if (!to) return to.error();
-  if (source != nullptr && id.stage == Stage::Idle)
+  const bool says_source = source != nullptr && source->sa_family != AF_UNSPEC;
+  if (says_source && id.stage == Stage::Idle)
     if (const auto bound = bind(id, *source); !bound) return bound;
   if (id.stage != Stage::Idle && id.stage != Stage::Bound) return wrong_turn(kCall);
   const auto way = way_to(id, *to);
   if (!way) return way.error();
   if (!id.port)
     if (const auto reserved = reserve_port(id, kCall, way->source); !reserved) return reserved;
+  id.is_source_chosen |= id.stage == Stage::Idle || is_everywhere(id.source);
   id.destination = *to;
-  id.source = {.address = way->source.address,
-               .port = id.port->port(),
-               .scope = way->source.scope,
-               .is_ipv6 = way->source.is_ipv6};
+  id.source = way->source;
+  id.source.port = id.port->port();
   id.path.local = way->local;
   id.path.remote = way->remote;
   id.settle(*way->device);

@@ -278,6 +278,10 @@ VERB("RDMACM_1.0", int, rdma_notify, (rdma_cm_id * verbs, ibv_event_type event))
     Id& id = **known;
     if (event != IBV_EVENT_COMM_EST || id.conversation == wire::CommId{})
       return wrong_turn("rdma_notify");
+    {
+      const std::scoped_lock held(id.registry.lock);
+      if (id.is_established) return Errno{EISCONN};  // programs may ignore it
+    }
     const auto done = told("rdma_notify", id.connections().establish(id.conversation, {}));
     if (!done) return done.error();
     return 0;

@@ -58,6 +58,17 @@ std::uint8_t CmDevice::mtu() {
   return static_cast<std::uint8_t>(port.active_mtu);
 }
 
+// Addresses that were opened for a listener stay open.
+void CmDevice::open_port() {
+  struct Deaf final : driver::ConnectionSink {
+    driver::ConnectionSink* on_event(const cm::Event&) override { return nullptr; }
+  } deaf;
+  const std::scoped_lock held(lock_);
+  if (is_port_open_) return;
+  is_port_open_ = true;
+  if (const auto nobody = connections_.listen({}, deaf); nobody) connections_.close(*nobody);
+}
+
 ibv_pd* CmDevice::domain() {
   const std::scoped_lock held(lock_);
   if (domain_ == nullptr) domain_ = ibv_alloc_pd(context_);

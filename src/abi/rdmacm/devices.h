@@ -36,6 +36,9 @@ class CmDevice {
   std::uint8_t reads_answered_max() const { return reads_answered_max_; }
   std::uint8_t reads_asked_max() const { return reads_asked_max_; }
 
+  // What takes long of hearing requests, which is done once. What fails is told by who listens.
+  void open_port();
+
   // The default ones, made when they are first asked for; null and errno if they cannot be.
   ibv_pd* domain();
   ibv_xrcd* xrc_domain();
@@ -47,7 +50,8 @@ class CmDevice {
   Connections& connections_;
   std::uint8_t reads_answered_max_{};
   std::uint8_t reads_asked_max_{};
-  std::mutex lock_;  // of the default domains
+  std::mutex lock_;  // of what follows
+  bool is_port_open_ = false;
   ibv_pd* domain_ = nullptr;
   ibv_xrcd* xrc_domain_ = nullptr;
 };

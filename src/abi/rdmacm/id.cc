@@ -102,6 +102,7 @@ driver::ConnectionSink* Id::on_event(const cm::Event& event) {
     // Before the call that has begun it gives its number back.
     if (conversation == wire::CommId{}) conversation = event.id;
     terms = event.terms;
+    is_established |= event.kind == cm::EventKind::Established;
     post(std::move(*news));
   } catch (const std::bad_alloc&) {  // lost, as in a queue of the kernel's
   }
@@ -268,9 +269,13 @@ Outcome<void> migrate(Id& id, EventChannel* channel) {
   EventChannel& from = id.events();
   {
     const std::scoped_lock held(id.registry.lock);
-    for (Pending& one : from.remove(id)) {
-      one.about->channel = channel;
+    std::deque<Pending> waiting = from.remove(id);
+    for (Pending& one : waiting) {
+      Id& about = *one.about;
+      about.channel = channel;
       channel->post(std::move(one));
+      if (&about == &id) continue;
+      for (Pending& later : from.remove(about)) channel->post(std::move(later));
     }
     id.channel = channel;
   }

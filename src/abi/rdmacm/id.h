@@ -85,6 +85,7 @@ struct Id final : rdma_cm_id, driver::ConnectionSink {
   Stage stage = Stage::Idle;  // under the lock
   CmDevice* device{};
   SocketAddress source{};
+  bool is_source_chosen{};  // by the route, not by the program
   SocketAddress destination{};
   std::optional<local::ServicePort> port{};
   cm::Path path{};
@@ -98,6 +99,7 @@ struct Id final : rdma_cm_id, driver::ConnectionSink {
   // The conversation.
   wire::CommId conversation{};       // under the lock; 0: none
   std::optional<cm::Terms> terms{};  // under the lock
+  bool is_established{};             // under the lock: it was told so
   bool is_closing{};                 // under the lock
   std::vector<std::unique_ptr<Listening>> ears{};
   std::list<Membership> memberships{};
