@@ -265,7 +265,8 @@ Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
   if (!all) return all.error();
   const auto own = std::ranges::find(*all, interface_index, &Interface::index);
   if (own == all->end()) return SystemError{ENODEV, "interface"};
-  if (way->type == RTN_LOCAL || own->loopback) return own->mac;
+  const bool has_neighbours = !own->loopback && own->mac != MacAddress{};
+  if (way->type == RTN_LOCAL || !has_neighbours) return own->mac;
   const IpAddress hop = way->gateway.value_or(address);
   for (Duration waited{};; waited = waited + milliseconds(kAttemptMs)) {
     const auto known = known_neighbour(fd.get(), hop, interface_index);

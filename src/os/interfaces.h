@@ -62,9 +62,10 @@ Result<std::vector<Interface>, SystemError> interfaces();
 using MacAddress = std::array<std::uint8_t, 6>;
 
 // Of the next hop on the way to `address` by this interface; the interface's own address, zeros for
-// loopback, where that is this host; that of the group for multicast. What the kernel does not know
-// yet it is made to ask for, and waited for as long as `patience` lasts.
-// FAILS WITH ENETUNREACH and the like: there is no way; EHOSTUNREACH: nobody has answered yet
+// loopback, where that is this host; zeros on an interface without such addresses (a tunnel); that
+// of the group for multicast. What the kernel does not know yet it is made to ask for, and waited
+// for as long as `patience` lasts. FAILS WITH ENETUNREACH and the like: there is no way;
+// EHOSTUNREACH: nobody has answered yet
 Result<MacAddress, SystemError> mac_on_the_way_to(const IpAddress& address,
                                                   std::uint32_t interface_index,
                                                   Duration patience = seconds(1));

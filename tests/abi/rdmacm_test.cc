@@ -528,6 +528,10 @@ TEST(QueuePair, IsOfTheIdsDevice) {
   EXPECT_EQ(rdma_create_qp(id.get(), foreign, &wanted), -1);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(id->send_cq, nullptr);
+  wanted.cap.max_send_wr = 1u << 30;
+  EXPECT_EQ(rdma_create_qp(id.get(), nullptr, &wanted), -1);
+  EXPECT_EQ(wanted.send_cq, nullptr) << "what was made for it is gone, and not left in there";
+  wanted.cap.max_send_wr = 8;
   ibv_pd* own = ibv_alloc_pd(id->verbs);
   ASSERT_EQ(rdma_create_qp(id.get(), own, &wanted), 0);
   EXPECT_EQ(id->pd, own);
@@ -537,6 +541,7 @@ TEST(QueuePair, IsOfTheIdsDevice) {
   rdma_destroy_qp(id.get());
   EXPECT_EQ(id->qp, nullptr);
   EXPECT_EQ(id->send_cq, nullptr);
+  EXPECT_NE(id->pd, own);
   EXPECT_EQ(ibv_dealloc_pd(own), 0);
   EXPECT_EQ(ibv_dealloc_pd(foreign), 0);
   EXPECT_EQ(ibv_close_device(other), 0);

@@ -91,7 +91,7 @@ Connections::Id begin(Id& id, const Parameters& p) {
                                      .path = id.path,
                                      .private_bytes = p.private_bytes},
                                     id);
-  return id.connections().connect({.transport = transport_of(id.qp_type),
+  return id.connections().connect({.transport = transport_of(id.qp_side().type),
                                    .service = service,
                                    .addresses = addresses_of(id),
                                    .path = id.path,

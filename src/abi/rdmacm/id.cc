@@ -72,7 +72,7 @@ void Id::show_path() {
 }
 
 QpSide Id::qp_side() {
-  return {.type = qp_type,
+  return {.type = qp != nullptr ? qp->qp_type : qp_type,
           .port = CmDevice::kPort,
           .gid_index = device->index_of(path.local).value_or(0),
           .ack_timeout = ack_timeout};
@@ -124,8 +124,6 @@ std::unique_ptr<Id> id_of_request(Listening& from, const cm::Event& event) {
   id->path = terms.path;
   id->conversation = event.id;
   id->terms = terms;
-  id->type_of_service = listener.type_of_service;
-  id->ack_timeout = listener.ack_timeout;
   const auto end = [&](const wire::Gid& gid, std::uint16_t port) {
     return SocketAddress{.address = {gid.bytes}, .port = port, .is_ipv6 = !gid.is_ipv4()};
   };
@@ -138,7 +136,7 @@ std::unique_ptr<Id> id_of_request(Listening& from, const cm::Event& event) {
 
 // 0.0.0.0 means every IPv4 address; :: every address, or every IPv6 one.
 bool is_meant(const Id& listener, const wire::Gid& destination) {
-  if (!listener.source.is_any()) return true;
+  if (!listener.source.is_any() && !listener.source.is_loopback()) return true;
   return destination.is_ipv4() ? !listener.only_ipv6 : listener.source.is_ipv6;
 }
 
@@ -173,8 +171,7 @@ Outcome<int> finish(Id& id, std::uintptr_t place) {
   id.event = *taken;
   const int status = id.event->status;
   if (status == 0) return 0;
-  if (id.event->event == RDMA_CM_EVENT_REJECTED) return Errno{ECONNREFUSED};
-  return Errno{status < 0 ? -status : status};
+  return Errno{status < 0 ? -status : ECONNREFUSED};  // what is not negative is the peer's reason
 }
 
 void destroy(Id& id) {

@@ -120,8 +120,11 @@ Outcome<void> create_qp(Id& id, ibv_qp_init_attr_ex& wanted) {
   if (id.qp != nullptr || id.device == nullptr)
     return wrong_turn("rdma_create_qp", id.qp != nullptr ? " The id has a queue pair."
                                                          : " The id is bound to no device yet.");
+  const ibv_qp_init_attr_ex asked = wanted;
   const auto created = create(id, wanted);
-  if (!created) destroy_queues(id);
+  if (created) return created;
+  destroy_queues(id);
+  wanted = asked;  // the program may try again
   return created;
 }
 
@@ -166,6 +169,7 @@ void destroy_qp(Id& id) {
   ibv_destroy_qp(id.qp);
   id.qp = nullptr;
   destroy_queues(id);
+  id.pd = id.device->domain();  // the program's may go
 }
 
 VERB("RDMACM_1.0", void, rdma_destroy_qp, (rdma_cm_id * id)) {
@@ -198,39 +202,51 @@ void give_back_queue_of_srq(Id& id) {
   id.srq_has_queue = false;
 }
 
+Outcome<void> complete_wish(Id& id, ibv_srq_init_attr_ex& wanted) {
+  if ((wanted.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
+    wanted.pd = id.pd;
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  }
+  const bool is_xrc =
+      (wanted.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && wanted.srq_type == IBV_SRQT_XRC;
+  if (is_xrc && (wanted.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) {
+    wanted.xrcd = id.device->xrc_domain();
+    if (wanted.xrcd == nullptr) return Errno{errno};
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+  }
+  if (is_xrc && (wanted.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0) {
+    id.srq_has_queue = true;
+    const auto made = create_queue(id, wanted.attr.max_wr, id.recv_cq_channel, id.recv_cq);
+    if (!made) return made;
+    wanted.cq = id.recv_cq;
+    wanted.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+  }
+  return {};
+}
+
+Outcome<void> create_srq(Id& id, ibv_srq_init_attr_ex& wanted) {
+  if (id.srq != nullptr || id.device == nullptr) return wrong_turn("rdma_create_srq");
+  const ibv_srq_init_attr_ex asked = wanted;
+  auto outcome = complete_wish(id, wanted);
+  if (outcome) id.srq = ibv_create_srq_ex(id.verbs, &wanted);
+  if (outcome && id.srq == nullptr) outcome = Errno{errno};
+  if (outcome) {
+    id.pd = wanted.pd;
+  } else {
+    give_back_queue_of_srq(id);
+    wanted = asked;
+  }
+  return outcome;
+}
+
 }  // namespace
 
 VERB("RDMACM_1.0", int, rdma_create_srq_ex, (rdma_cm_id * verbs, ibv_srq_init_attr_ex* wanted)) {
   return answer_minus_one([&]() -> Outcome<int> {
-    const auto known = usable(verbs);
-    if (!known) return known.error();
-    Id& id = **known;
-    if (id.srq != nullptr || id.device == nullptr) return wrong_turn("rdma_create_srq");
-    if ((wanted->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) {
-      wanted->pd = id.pd;
-      wanted->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-    }
-    const bool is_xrc =
-        (wanted->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && wanted->srq_type == IBV_SRQT_XRC;
-    if (is_xrc && (wanted->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0) {
-      wanted->xrcd = id.device->xrc_domain();
-      if (wanted->xrcd == nullptr) return Errno{errno};
-      wanted->comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
-    }
-    if (is_xrc && (wanted->comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0) {
-      const auto made = create_queue(id, wanted->attr.max_wr, id.recv_cq_channel, id.recv_cq);
-      if (!made) return made.error();
-      id.srq_has_queue = true;
-      wanted->cq = id.recv_cq;
-      wanted->comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
-    }
-    id.srq = ibv_create_srq_ex(id.verbs, wanted);
-    if (id.srq == nullptr) {
-      const Errno code{errno};
-      give_back_queue_of_srq(id);
-      return code;
-    }
-    id.pd = wanted->pd;
+    const auto id = usable(verbs);
+    if (!id) return id.error();
+    const auto created = create_srq(**id, *wanted);
+    if (!created) return created.error();
     return 0;
   });
 }
