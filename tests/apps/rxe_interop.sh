@@ -244,7 +244,7 @@ by_cm() {
   fi
   start client "${second[@]}" "${as_client[@]}" "$to" "${@:4}"
   finish client || status_client=$?
-  [ "$status_client" = 0 ] || stop server
+  if [ "$status_client" != 0 ] && is_running server; then kill "${pid_of[server]}" || true; fi
   finish server || status_server=$?
   if [ "$status_client" != 0 ] || [ "$status_server" != 0 ] ||
     grep -qiE 'error|fail|invalid|mismatch' "$work/client.out" "$work/server.out"; then

@@ -39,12 +39,12 @@ judge() {
 }
 
 if [ "$(id -u)" = 0 ]; then
-  judge root 149
-  judge user 137 setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs
+  judge root 159
+  judge user 147 setpriv --reuid 65534 --regid 65534 --clear-groups --no-new-privs
 else
-  judge user 137
+  judge user 147
   if unshare -Ur true 2>/dev/null; then
-    judge root 149 unshare -Ur
+    judge root 159 unshare -Ur
   fi
 fi
 conclude

@@ -138,8 +138,6 @@ def main():
     conditions |= set() if has_huge_pages() else {"no-huge-pages"}
     deviations = Deviations(options.deviations, conditions)
     os.environ.setdefault("SOFTHCA_QUIET", "1")
-    # With the files of a device the tests of rdma_cm begin, and fail without a librdmacm of ours.
-    os.environ["SOFTHCA_SYSFS"] = "0"
 
     modules = sorted(name[:-3] for name in os.listdir(options.suite)
                      if name.startswith("test_") and name.endswith(".py"))

@@ -23,7 +23,7 @@ Outcome<SocketAddress> address_of(const char* call, const sockaddr& from) {
   return *address;
 }
 
-// 127.0.0.1 is every address, as in Linux.
+// 127.0.0.1 is every address, as in Linux, unless there is a device of the loopback interface.
 bool is_everywhere(const SocketAddress& address) {
   return address.is_any() || address.is_loopback();
 }
@@ -107,13 +107,10 @@ Outcome<void> bind(Id& id, const sockaddr& wanted) {
   // nothing that takes long may be left to rdma_listen.
   const std::vector<CmDevice*> devices = id.registry.devices.list();
   for (CmDevice* one : devices) one->open_port();
-  CmDevice* device = nullptr;
-  if (!is_everywhere(*address)) {
-    device = id.registry.devices.of_address(address->gid());
-    if (device == nullptr) return no_device(kCall, *address);
-  } else if (devices.empty()) {
+  CmDevice* const device =
+      address->is_any() ? nullptr : id.registry.devices.of_address(address->gid());
+  if (device == nullptr && (devices.empty() || !is_everywhere(*address)))
     return no_device(kCall, *address);
-  }
   if (const auto reserved = reserve_port(id, kCall, *address); !reserved) return reserved;
   if (device != nullptr) {
     id.path.local = address->gid();
