@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "pcie":      ["base", "trace"],
     "transport": ["base", "trace", "wire"],
     "cm":        ["base", "trace", "wire"],
+    "rsocket":   ["base"],
     "host":      ["base", "os", "trace", "local", "faults", "pcie"],
     "nic":       ["base", "trace", "wire", "faults", "link", "pcie", "transport"],
     "driver":    ["base", "os", "trace", "local", "wire", "faults", "link", "pcie", "transport",
@@ -32,7 +33,7 @@ MAY_INCLUDE = {
     "model":     ["base", "trace"],
     "sim":       ["base", "trace", "wire", "faults", "link", "pcie", "host", "nic", "driver",
                   "model"],
-    "abi":       ["base", "os", "trace", "local", "wire", "cm", "driver"],
+    "abi":       ["base", "os", "trace", "local", "wire", "cm", "rsocket", "driver"],
     "cli":       ["base", "os", "trace", "local", "wire", "faults", "link", "driver", "model",
                   "sim"],
 }
