@@ -41,9 +41,10 @@ MAY_INCLUDE = {
 # System headers that belong to certain folders: (prefixes, folders). Unit tests are exempt.
 OWNED = [
     (("infiniband/", "rdma/"), {"abi"}),
-    (("sys/socket.h", "sys/un.h", "sys/uio.h", "netinet/", "net/", "arpa/", "ifaddrs.h", "linux/",
-      "asm/"), {"os"}),
-    (("netdb.h",), {"os", "abi"}),  # rdma_getaddrinfo is getaddrinfo in other words
+    (("sys/socket.h", "sys/un.h", "sys/uio.h", "net/", "arpa/", "ifaddrs.h", "linux/", "asm/"),
+     {"os"}),
+    (("netdb.h",), {"os", "abi"}),   # rdma_getaddrinfo is getaddrinfo in other words
+    (("netinet/",), {"os", "abi"}),  # rsockets have the options of TCP
     (("sys/mman.h", "sys/epoll.h", "sys/eventfd.h", "sys/timerfd.h", "sys/signalfd.h", "poll.h",
       "sys/syscall.h", "sys/ioctl.h", "sys/random.h", "sys/resource.h", "sys/prctl.h",
       "sys/wait.h", "sched.h", "syscall.h", "ucontext.h"), {"os"}),

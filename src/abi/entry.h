@@ -56,13 +56,14 @@ auto answer_pointer(Call&& call) {
   return Pointer{};
 }
 
-// A number that is not negative, or -1 and errno. `call` gives Outcome<int>.
+// A number that is not negative, or -1 and errno. `call` gives Outcome of such a number.
 template <class Call>
-int answer_minus_one(Call&& call) {
+auto answer_minus_one(Call&& call) {
   const auto outcome = caught(call);
+  using Number = std::remove_cvref_t<decltype(*outcome)>;
   if (outcome) return *outcome;
   errno = outcome.error().code;
-  return -1;
+  return static_cast<Number>(-1);
 }
 
 }  // namespace softhca::abi

@@ -128,6 +128,10 @@ void Stream::on_failure() {
   if (is_open() || phase_ == Phase::Greeting) phase_ = Phase::Failed;
 }
 
+void Stream::on_gone() {
+  if (is_open()) phase_ = Phase::Ended;
+}
+
 bool Stream::can_place() const {
   return may_send() && writes_under_way_ + kNotices < shape_.sends && ring_free_ >= kLowWater;
 }

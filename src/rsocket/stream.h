@@ -93,8 +93,8 @@ class Stream {
   // A receive has completed; another one is posted in its place before the next poll_notice().
   void on_message(std::uint32_t immediate);
   void on_sent(std::uint32_t tag);
-  // A request has failed, or the connection was taken away.
-  void on_failure();
+  void on_failure();  // of a request
+  void on_gone();     // the peer has left without a word
 
   // Whether the program may send bytes now: if not, something has to complete or come first.
   bool can_send() const;
