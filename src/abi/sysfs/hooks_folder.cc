@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "abi/stands_for.h"
 #include "abi/sysfs/originals.h"
 #include "abi/sysfs/place.h"
 

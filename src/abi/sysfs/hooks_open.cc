@@ -4,6 +4,7 @@
 
 #include <cstdarg>
 
+#include "abi/stands_for.h"
 #include "abi/sysfs/originals.h"
 #include "abi/sysfs/place.h"
 

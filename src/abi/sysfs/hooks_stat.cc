@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "abi/stands_for.h"
 #include "abi/sysfs/originals.h"
 #include "abi/sysfs/place.h"
 

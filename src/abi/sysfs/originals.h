@@ -43,10 +43,4 @@ struct Originals {
 };
 const Originals& original();
 
-// Gives a function of this library a name of libc's. The header's declaration of that name does not
-// get in the way, and names that no header has are no different.
-#define SOFTHCA_STANDS_FOR(symbol, function) \
-  asm(".globl " #symbol "\n.type " #symbol ", @function\n.set " #symbol ", " #function)
-#define SOFTHCA_HOOK extern "C" [[gnu::used]]
-
 }  // namespace softhca::abi
