@@ -1,5 +1,6 @@
 #include "local/service_port.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
@@ -19,6 +20,7 @@ using Wish = ServicePort::Wish;
 
 // The kernel lists page by page: a name that goes meanwhile may hide another.
 constexpr int kLooks = 2;
+constexpr int kGuesses = 8;
 constexpr os::IpAddress kEveryAddress;
 constexpr os::IpAddress kEveryIpv4 = os::IpAddress::of_ipv4({});
 
@@ -86,35 +88,44 @@ Result<os::HostName, os::SystemError> take(const Wish& wish, const std::string& 
   return taken;
 }
 
-// From a place of its own for each caller, so that they do not meet.
-std::vector<std::uint16_t> free_ports(std::uint16_t space) {
+// In no order, so that callers do not meet.
+std::vector<std::uint16_t> free_ports(std::uint16_t space, const os::PortRange& range, Prng& prng) {
   std::set<std::uint16_t> taken;
   for (const std::string& name : os::host_names(names_in_space(space)))
     if (const auto wish = wish_in(name)) taken.insert(wish->port);
-  const os::PortRange range = os::ephemeral_ports();
-  const std::uint32_t count = std::uint32_t{range.last} - range.first + 1;
-  const auto start = static_cast<std::uint32_t>(Prng(os::random_seed()).below(count));
   std::vector<std::uint16_t> free;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const auto port = static_cast<std::uint16_t>(range.first + (start + i) % count);
-    if (!taken.contains(port)) free.push_back(port);
-  }
+  for (std::uint32_t port = range.first; port <= range.last; ++port)
+    if (!taken.contains(static_cast<std::uint16_t>(port)))
+      free.push_back(static_cast<std::uint16_t>(port));
+  if (!free.empty())
+    std::rotate(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(prng.below(free.size())),
+                free.end());
   return free;
 }
 
 }  // namespace
 
 Result<ServicePort, os::SystemError> ServicePort::reserve(const Wish& wish) {
-  if (wish.port != 0) {
-    std::string name = name_for(wish);
-    auto held = take(wish, name);
-    if (!held) return held.error();
-    return ServicePort(wish, std::move(name), std::move(*held));
+  if (wish.port == 0) return reserve_any(wish);
+  std::string name = name_for(wish);
+  auto held = take(wish, name);
+  if (!held) return held.error();
+  return ServicePort(wish, std::move(name), std::move(*held));
+}
+
+// A guess is mostly right, and spares the reading of all names.
+Result<ServicePort, os::SystemError> ServicePort::reserve_any(Wish wish) {
+  const os::PortRange range = os::ephemeral_ports();
+  Prng prng(os::random_seed());
+  for (int guess = 0; guess < kGuesses; ++guess) {
+    wish.port = static_cast<std::uint16_t>(range.first +
+                                           prng.below(std::uint64_t{range.last} - range.first + 1));
+    auto reserved = reserve(wish);
+    if (reserved || reserved.error().number != EADDRINUSE) return reserved;
   }
-  Wish tried = wish;
-  for (const std::uint16_t port : free_ports(wish.space)) {
-    tried.port = port;
-    auto reserved = reserve(tried);
+  for (const std::uint16_t port : free_ports(wish.space, range, prng)) {
+    wish.port = port;
+    auto reserved = reserve(wish);
     if (reserved || reserved.error().number != EADDRINUSE) return reserved;
   }
   return os::SystemError{EADDRNOTAVAIL, "bind"};

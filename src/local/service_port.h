@@ -41,6 +41,7 @@ class ServicePort {
  private:
   ServicePort(const Wish& wish, std::string name, os::HostName held)
       : wish_(wish), name_(std::move(name)), held_(std::move(held)) {}
+  static Result<ServicePort, os::SystemError> reserve_any(Wish wish);
   Wish wish_;
   std::string name_;
   os::HostName held_;

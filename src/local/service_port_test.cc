@@ -1,18 +1,21 @@
 #include "local/service_port.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "os/bound_sockets.h"
+#include "os/test_child.h"
 
 namespace softhca::local {
 namespace {
@@ -143,6 +146,28 @@ TEST(ServicePort, OfNoNumberIsAnyThatTheSystemGivesOut) {
     seen.insert(held.back().port());
   }
   EXPECT_EQ(seen.size(), held.size());
+}
+
+TEST(ServicePort, OfNoNumberIsTheLastThatIsLeft) {
+  const int status = os::run_in_child([] {
+    const int own = ::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET;
+    if (::unshare(own) != 0) return os::kChildSkips;
+    std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "40000 40003";
+    if (os::ephemeral_ports().last != 40003) return os::kChildSkips;
+    const ServicePort other = reserved(wish(40001, "192.0.2.1"));
+    std::set<std::uint16_t> seen;
+    std::vector<ServicePort> held;
+    for (int i = 0; i < 3; ++i) {
+      held.push_back(reserved(wish(0)));
+      seen.insert(held.back().port());
+    }
+    EXPECT_EQ(seen, (std::set<std::uint16_t>{40000, 40002, 40003}));
+    EXPECT_EQ(error_of(wish(0)), EADDRNOTAVAIL);
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (status == os::kChildSkips)
+    GTEST_SKIP() << "no namespace of its own, or no way to set its range";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ServicePort, IsHadThoughOneWhoIsStoppedKeepsTheLock) {

@@ -10,15 +10,18 @@ namespace softhca::os {
 std::optional<std::string> read_proc_file(const char* path) {
   const OwnedFd fd(::open(path, O_RDONLY | O_CLOEXEC));
   if (!fd) return std::nullopt;
-  std::string text;
-  constexpr std::size_t kChunk = std::size_t{64} << 10;
+  // A read gives a page at most, however much there is.
+  constexpr std::size_t kPage = 4096;
+  std::string text(16 * kPage, '\0');
+  std::size_t used = 0;
   for (;;) {
-    const std::size_t before = text.size();
-    text.resize(before + kChunk);
-    const ssize_t n = ::read(fd.get(), text.data() + before, kChunk);
+    if (text.size() - used < kPage) text.resize(2 * text.size());
+    const ssize_t n = ::read(fd.get(), text.data() + used, text.size() - used);
     if (n < 0) return std::nullopt;
-    text.resize(before + static_cast<std::size_t>(n));
-    if (n == 0) return text;
+    used += static_cast<std::size_t>(n);
+    if (n > 0) continue;
+    text.resize(used);
+    return text;
   }
 }
 
