@@ -57,6 +57,10 @@ QueueCapacity granted_capacity(const Engine::QueuePairSpec& spec) {
   if (spec.type == transport::QpType::XrcReceive || !spec.spread_over.empty()) return {};
   c.send_sges = std::max(1u, c.send_sges);
   c.receive_sges = std::max(1u, c.receive_sges);
+  // Bytes take the place of segments, as in other devices: rdma_xclient asks for none and sends
+  // some.
+  c.inline_bytes =
+      std::max(c.inline_bytes, c.send_sges * static_cast<std::uint32_t>(sizeof(nic::Segment)));
   // An excess is refused as it was asked for.
   if (c.send_requests <= nic::kMaxQueueEntries)
     c.send_requests = std::bit_ceil(std::max(1u, c.send_requests));

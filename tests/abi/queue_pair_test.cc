@@ -61,6 +61,17 @@ TEST(QueuePair, HasAtLeastTheCapacityAskedFor) {
   EXPECT_GT(end.qp->qp_num, 1u);
 }
 
+// rdma_xclient asks for no room and sends 16 bytes inline.
+TEST(QueuePair, TakesAsManyBytesInlineAsItsSegmentsNeed) {
+  Endpoint end({.sges = 1, .inline_bytes = 0});
+  ASSERT_TRUE(end.is_ready());
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr initial{};
+  ASSERT_EQ(ibv_query_qp(end.qp, &attr, IBV_QP_CAP, &initial), 0);
+  EXPECT_EQ(attr.cap.max_send_sge, 1u);
+  EXPECT_GE(attr.cap.max_inline_data, 16u);
+}
+
 TEST(QueuePair, IsNotCreatedBeyondAdvertisedLimits) {
   Endpoint end;
   ASSERT_TRUE(end.is_ready());
