@@ -25,6 +25,8 @@ constexpr std::size_t kWaitingAtMost = 4096;
 
 // The service thread hears at once who has ended; a program that polls keeps it from listening.
 constexpr Duration kLookEvery = milliseconds(100);
+// What a process has sent before it ended is heard first, also what comes by way of another one.
+constexpr Duration kLastWords = milliseconds(50);
 
 bool is_over(EventKind kind) {
   return kind == EventKind::Rejected || kind == EventKind::Unreachable ||
@@ -184,8 +186,10 @@ void Connections::disconnect_all(Time now) {
 void Connections::look_for_ended(Time now) {
   if (!parts_.ended_processes) return;
   for (const std::uint32_t block : parts_.ended_processes())
+    ended_.push_back({block, now + kLastWords});
+  for (; !ended_.empty() && ended_.front().believed_from <= now; ended_.pop_front())
     agent_.on_peer_ended(
-        block,
+        ended_.front().block,
         [this](const wire::Gid& gid) {
           return std::ranges::find(addresses_, gid) != addresses_.end();
         },
@@ -202,7 +206,7 @@ void Connections::watch_peer(wire::CommId id) {
 
 bool Connections::progress(Time now) {
   bool worked = false;
-  if (now >= next_look_) {
+  if (now >= next_look_ || (!ended_.empty() && ended_.front().believed_from <= now)) {
     next_look_ = now + kLookEvery;
     look_for_ended(now);
   }
@@ -217,7 +221,9 @@ bool Connections::progress(Time now) {
 }
 
 Time Connections::next_deadline() const {
-  return waiting_.empty() ? agent_.next_deadline() : Time{0};
+  if (!waiting_.empty()) return Time{0};
+  const Time agents = agent_.next_deadline();
+  return ended_.empty() ? agents : std::min(agents, ended_.front().believed_from);
 }
 
 bool Connections::listens(wire::ServiceId service, const wire::Gid& address) const {

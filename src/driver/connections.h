@@ -72,6 +72,10 @@ class Connections {
   const cm::Agent& agent() const { return agent_; }
 
  private:
+  struct Ended {
+    std::uint32_t block{};
+    Time believed_from{};
+  };
   struct Listening {
     ConnectionSink* sink{};
     wire::ServiceId service{};
@@ -98,8 +102,9 @@ class Connections {
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::uint32_t sent_ = 0;
-  Time next_look_{};     // for peers that have ended
-  cm::Tally counted_{};  // what the device's counters have taken over
+  Time next_look_{};         // for peers that have ended
+  std::deque<Ended> ended_;  // in this order
+  cm::Tally counted_{};      // what the device's counters have taken over
 };
 
 }  // namespace softhca::driver

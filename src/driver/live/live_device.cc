@@ -220,8 +220,9 @@ LiveDevice::Registry& LiveDevice::Registry::only() {
 }
 
 // A program may end with the last message that it receives, and its peer waits for the word that
-// it came: what was put off until the next call leaves now, and the connections end. Whoever is
-// inside is left alone.
+// it came: what was put off until the next call leaves now, and the connections end. What the
+// kernel has given to this process and is for others, these last words perhaps, goes on to them.
+// Whoever is inside is left alone.
 void LiveDevice::Registry::at_exit() {
   Registry& registry = only();
   if (!registry.lock.try_lock()) return;
@@ -234,6 +235,7 @@ void LiveDevice::Registry::at_exit() {
       engine.send_owed(in.machine->now());
     } catch (const AssertionFailed&) {
     }
+    in.take_in();
     in.lock.unlock();
   }
   registry.lock.unlock();
