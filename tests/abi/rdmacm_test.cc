@@ -1,6 +1,7 @@
 // librdmacm.so.1 as programs use it: connections, over loopback.
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,34 @@ TEST(EventChannel, DoesNotBlockIfItsDescriptorSaysSo) {
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(channel.get(), &event), -1);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST(EventChannel, LetsAWaitingThreadBeInterrupted) {
+  Channel channel;
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGUSR1, &nothing, nullptr), 0);
+  std::atomic<int> code = 0;
+  std::thread waiting([&] {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(channel.get(), &event) == -1) code = errno;
+  });
+  while (code == 0) pthread_kill(waiting.native_handle(), SIGUSR1);
+  EXPECT_EQ(code, EINTR);
+  waiting.join();
+}
+
+TEST(EventChannel, LetsAWaitingThreadBeCancelled) {
+#ifdef SOFTHCA_SANITIZED
+  GTEST_SKIP() << "sanitizers do not follow the unwinding of a cancelled thread";
+#endif
+  Channel channel;
+  std::thread cancelled([&] {
+    rdma_cm_event* event = nullptr;
+    for (;;) rdma_get_cm_event(channel.get(), &event);
+  });
+  EXPECT_EQ(pthread_cancel(cancelled.native_handle()), 0);
+  cancelled.join();
 }
 
 TEST(EventNames, AreThoseOfTheHeader) {
