@@ -109,6 +109,7 @@ constexpr Row kErrnos[] = {
     {NeighbourSilent, ETIMEDOUT},
     {AddressFamily, EAFNOSUPPORT},
     {DeviceDiffers, EINVAL},
+    {IdGone, EINVAL},
 };
 
 }  // namespace

@@ -401,6 +401,10 @@ constexpr ReasonInfo kReasons[] = {
     {DeviceDiffers, "device_differs", ConnectionManager,
      "The queue pair of an id is of a protection domain of the id's own context (id->verbs).",
      "Allocate the domain with id->verbs, or give none."},
+    {IdGone, "id_gone", ConnectionManager,
+     "An id is used until it is destroyed, and destroyed once.",
+     "Make no call with an id after rdma_destroy_id, and ask for a new one where a connection is "
+     "tried again."},
 };
 
 }  // namespace

@@ -183,6 +183,7 @@ enum class ReasonId : std::uint16_t {
   NeighbourSilent = 217,
   AddressFamily = 218,
   DeviceDiffers = 219,
+  IdGone = 220,
 };
 
 // The key table said no, and not what lies behind it.

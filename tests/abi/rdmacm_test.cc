@@ -97,6 +97,23 @@ TEST(Id, IsOfAKnownPortSpace) {
   EXPECT_EQ(make_id(channel.get())->qp_type, IBV_QPT_RC);
 }
 
+// As perftest does when its server was not there yet and it tries again.
+TEST(Ids, AreNotLookedIntoWhenTheyAreGone) {
+  Channel channel;
+  rdma_cm_id* gone = nullptr;
+  ASSERT_EQ(rdma_create_id(channel.get(), &gone, nullptr, RDMA_PS_TCP), 0);
+  ASSERT_EQ(rdma_destroy_id(gone), 0);
+  sockaddr_in to = loopback(htons(1));
+  EXPECT_EQ(rdma_resolve_addr(gone, nullptr, plain(to), 100), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_destroy_id(gone), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(rdma_get_src_port(gone), 0);
+  rdma_destroy_qp(gone);
+  rdma_destroy_srq(gone);
+  rdma_destroy_ep(gone);
+}
+
 TEST(BindAddr, ChoosesAPortAndBindsOnce) {
   Channel channel;
   const Id id = make_id(channel.get());

@@ -264,11 +264,13 @@ VERB("RDMACM_1.0", int, rdma_listen, (rdma_cm_id * verbs, int backlog)) {
 }
 
 VERB("RDMACM_1.0", __be16, rdma_get_src_port, (rdma_cm_id * id)) {
-  return byte_swapped(Id::of(id).source.port);
+  const Id* const known = live(id);
+  return byte_swapped(known != nullptr ? known->source.port : std::uint16_t{0});
 }
 
 VERB("RDMACM_1.0", __be16, rdma_get_dst_port, (rdma_cm_id * id)) {
-  return byte_swapped(Id::of(id).destination.port);
+  const Id* const known = live(id);
+  return byte_swapped(known != nullptr ? known->destination.port : std::uint16_t{0});
 }
 
 }  // namespace softhca::abi

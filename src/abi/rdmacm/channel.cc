@@ -57,7 +57,11 @@ TakenEvent::TakenEvent(Registry& where, Pending&& taken)
 }
 
 EventChannel::EventChannel(Registry& registry, os::EventCounter counter)
-    : rdma_event_channel{counter.fd()}, registry_(registry), counter_(std::move(counter)) {}
+    : rdma_event_channel{counter.fd()}, registry_(registry), counter_(std::move(counter)) {
+  registry.note(static_cast<rdma_event_channel*>(this));
+}
+
+EventChannel::~EventChannel() { registry_.forget(static_cast<rdma_event_channel*>(this)); }
 
 Outcome<EventChannel*> EventChannel::open(Registry& registry) {
   auto counter = os::EventCounter::open();
@@ -126,7 +130,7 @@ VERB("RDMACM_1.0", rdma_event_channel*, rdma_create_event_channel, ()) {
 }
 
 VERB("RDMACM_1.0", void, rdma_destroy_event_channel, (rdma_event_channel * channel)) {
-  delete &EventChannel::of(channel);
+  if (Registry::only().has(channel)) delete &EventChannel::of(channel);
 }
 
 BLOCKING_VERB("RDMACM_1.0", int, rdma_get_cm_event,

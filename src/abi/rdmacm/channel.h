@@ -57,6 +57,7 @@ struct TakenEvent final : rdma_cm_event {
 class EventChannel final : public rdma_event_channel {
  public:
   static Outcome<EventChannel*> open(Registry& registry);
+  ~EventChannel();
   static EventChannel& of(rdma_event_channel* channel) {
     return static_cast<EventChannel&>(*channel);
   }

@@ -90,10 +90,11 @@ BLOCKING_VERB("RDMACM_1.0", int, rdma_create_ep,
 }
 
 VERB("RDMACM_1.0", void, rdma_destroy_ep, (rdma_cm_id * id)) {
-  Id& one = Id::of(id);
-  destroy_qp(one);
-  destroy_srq(one);
-  if (!one.registry.is_left_behind()) destroy(one);
+  Id* const one = live(id);
+  if (one == nullptr) return;
+  destroy_qp(*one);
+  destroy_srq(*one);
+  destroy(*one);
 }
 
 BLOCKING_VERB("RDMACM_1.0", int, rdma_get_request, (rdma_cm_id * listener, rdma_cm_id** id)) {

@@ -29,9 +29,11 @@ Id::Id(EventChannel& events, void* own_context, rdma_port_space space, ibv_qp_ty
   context = own_context;
   ps = space;
   qp_type = type;
+  registry.note(static_cast<rdma_cm_id*>(this));
 }
 
 Id::~Id() {
+  registry.forget(static_cast<rdma_cm_id*>(this));
   if (is_synchronous) delete &events();
 }
 
@@ -156,11 +158,14 @@ driver::ConnectionSink* Listening::on_event(const cm::Event& event) {
   }
 }
 
+Id* live(rdma_cm_id* id) { return Registry::only().has(id) ? &Id::of(id) : nullptr; }
+
 Outcome<Id*> usable(rdma_cm_id* id) {
   if (id == nullptr) return Errno{EINVAL};
-  Id& one = Id::of(id);
-  if (one.registry.is_left_behind()) return one.registry.left_behind();
-  return &one;
+  if (Id* const one = live(id)) return one;
+  const Registry& here = Registry::only();
+  if (here.has_parent) return here.left_behind();
+  return refuse("rdma_cm", {.id = trace::ReasonId::IdGone});
 }
 
 Outcome<int> finish(Id& id, std::uintptr_t place) {
@@ -245,9 +250,11 @@ VERB("RDMACM_1.0", int, rdma_create_id,
 
 VERB("RDMACM_1.0", int, rdma_destroy_id, (rdma_cm_id * verbs)) {
   return answer_minus_one([&]() -> Outcome<int> {
-    if (verbs == nullptr) return Errno{EINVAL};
-    Id& id = Id::of(verbs);
-    if (!id.registry.is_left_behind()) destroy(id);
+    const auto id = usable(verbs);
+    if (id)
+      destroy(**id);
+    else if (id.error().code != EPERM)  // a child leaves it to its parent
+      return id.error();
     return 0;
   });
 }

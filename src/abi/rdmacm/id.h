@@ -112,7 +112,9 @@ struct Id final : rdma_cm_id, driver::ConnectionSink {
   Acknowledged acknowledged{};
 };
 
-// The id, if it is this process's. FAILS WITH EPERM
+// The id, or null if it is none, or not this process's.
+Id* live(rdma_cm_id* id);
+// The same. FAILS WITH EINVAL; EPERM: its owner is the process that this one was forked from
 Outcome<Id*> usable(rdma_cm_id* id);
 
 // Synchronous ids: waits for the event that ends the call, and is what it says.

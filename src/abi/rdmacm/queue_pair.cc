@@ -173,7 +173,7 @@ void destroy_qp(Id& id) {
 }
 
 VERB("RDMACM_1.0", void, rdma_destroy_qp, (rdma_cm_id * id)) {
-  if (id != nullptr) destroy_qp(Id::of(id));
+  if (Id* const known = live(id)) destroy_qp(*known);
 }
 
 VERB("RDMACM_1.2", int, rdma_init_qp_attr,
@@ -275,7 +275,7 @@ void destroy_srq(Id& id) {
 }
 
 VERB("RDMACM_1.0", void, rdma_destroy_srq, (rdma_cm_id * id)) {
-  if (id != nullptr) destroy_srq(Id::of(id));
+  if (Id* const known = live(id)) destroy_srq(*known);
 }
 
 }  // namespace softhca::abi
