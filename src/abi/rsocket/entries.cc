@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "abi/entry.h"
+#include "abi/rdmacm/tell.h"
 #include "abi/rsocket/datagram_socket.h"
 #include "abi/rsocket/poll.h"
 #include "abi/rsocket/socket_table.h"
@@ -17,7 +18,8 @@ namespace {
 constexpr int kTypeFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 
 Outcome<std::shared_ptr<Socket>> open_socket(int domain, int type, int protocol) {
-  if (domain != AF_INET && domain != AF_INET6) return Errno{EAFNOSUPPORT};
+  if (domain != AF_INET && domain != AF_INET6)
+    return refuse("rsocket", {.id = trace::ReasonId::AddressFamily});
   const int kind = type & ~kTypeFlags;
   const bool streams = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   const bool datagrams = kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);

@@ -58,15 +58,15 @@ void StreamSocket::on_news(rdma_cm_event_type event, int status,
                            std::span<const std::byte> greeting) {
   switch (event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (const auto done = resolve_route(); !done) refuse(done.error().code);
+      if (const auto done = resolve_route(); !done) fail(done.error().code);
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      if (const auto done = say_hello(); !done) refuse(done.error().code);
+      if (const auto done = say_hello(); !done) fail(done.error().code);
       return;
     case RDMA_CM_EVENT_ESTABLISHED:
       if (stage_ == Stage::Connecting) {
         const auto peer = rsocket::parse_greeting(greeting);
-        if (!peer) return refuse(EPROTO);
+        if (!peer) return fail(EPROTO);
         stream_->begin(*peer);
       }
       stage_ = Stage::Connected;
@@ -78,19 +78,19 @@ void StreamSocket::on_news(rdma_cm_event_type event, int status,
       return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       if (stream_) stream_->on_failure();
-      return is_opening() ? refuse(ENODEV) : void();
+      return is_opening() ? fail(ENODEV) : void();
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
-      return refuse(errno_of_news(event, status));
+      return fail(errno_of_news(event, status));
     default:
       return;
   }
 }
 
-void StreamSocket::refuse(int error) {
+void StreamSocket::fail(int error) {
   stage_ = Stage::Refused;
   error_ = error;
   if (stream_) stream_->on_failure();

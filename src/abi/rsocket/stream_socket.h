@@ -107,7 +107,7 @@ class StreamSocket final : public Socket {
   Outcome<void> resolve_route();
   Outcome<void> open_queue_pair();
   Outcome<void> say_hello();
-  void refuse(int error);
+  void fail(int error);
   // FAILS WITH ECONNABORTED if it is no request, or not of an rsocket
   Outcome<std::shared_ptr<StreamSocket>> answer(rdma_cm_event* request);
 
