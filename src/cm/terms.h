@@ -50,8 +50,8 @@ struct Terms {
   Path path{};
   wire::Qpn local_qpn{};
   wire::Qpn remote_qpn{};
-  wire::Psn local_psn{};  // this side's first
-  wire::Psn remote_psn{};
+  wire::Psn local_psn{};               // with which this side tells the peer to begin
+  wire::Psn remote_psn{};              // and the peer this side
   std::uint8_t responder_resources{};  // READs and atomics that this side answers at a time
   std::uint8_t initiator_depth{};      // and that it may ask for at a time
   std::uint8_t retry_count{};

@@ -30,7 +30,7 @@ int describe_rtr(ibv_qp_attr& to, const QpSide& side, const cm::Terms& terms) {
   to.ah_attr = address_of_path(terms.path, side);
   to.path_mtu = static_cast<ibv_mtu>(terms.path.mtu);
   to.dest_qp_num = terms.remote_qpn.value;
-  to.rq_psn = terms.remote_psn.value;
+  to.rq_psn = terms.local_psn.value;  // what this side has told the peer to begin with
   int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
   if (answers(side.type)) {
     to.max_dest_rd_atomic = terms.responder_resources;
@@ -41,7 +41,7 @@ int describe_rtr(ibv_qp_attr& to, const QpSide& side, const cm::Terms& terms) {
 }
 
 int describe_rts(ibv_qp_attr& to, const QpSide& side, const cm::Terms& terms) {
-  to.sq_psn = terms.local_psn.value;
+  to.sq_psn = terms.remote_psn.value;
   int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   if (asks(side.type)) {
     to.retry_cnt = terms.retry_count;

@@ -63,7 +63,7 @@ TEST(QpTerms, OfRtrAreThePeers) {
   EXPECT_EQ(*mask, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   EXPECT_EQ(to.dest_qp_num, 0x123u);
-  EXPECT_EQ(to.rq_psn, 0x222222u);
+  EXPECT_EQ(to.rq_psn, 0x111111u);
   EXPECT_EQ(to.path_mtu, IBV_MTU_2048);
   EXPECT_EQ(to.max_dest_rd_atomic, 3);
   EXPECT_EQ(to.ah_attr.is_global, 1);
@@ -82,7 +82,7 @@ TEST(QpTerms, OfRtsAreThisSides) {
   ASSERT_TRUE(mask);
   EXPECT_EQ(*mask, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                        IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-  EXPECT_EQ(to.sq_psn, 0x111111u);
+  EXPECT_EQ(to.sq_psn, 0x222222u);
   EXPECT_EQ(to.timeout, 18);
   EXPECT_EQ(to.retry_cnt, 5);
   EXPECT_EQ(to.rnr_retry, 6);
