@@ -126,8 +126,7 @@ Outcome<void> StreamSocket::connect(const sockaddr& address, socklen_t bytes) {
   if (entry_rdma_resolve_addr(id_.get(), nullptr, as_sockaddr(destination_), kResolveMs) != 0)
     return Errno{errno};
   stage_ = Stage::Resolving;
-  take_news();
-  if (is_non_blocking() && is_opening()) return Errno{EINPROGRESS};
+  if (is_non_blocking()) return Errno{EINPROGRESS};  // poll goes on with it
   return await_connection(lock, false);
 }
 
