@@ -36,7 +36,7 @@ std::size_t store_source(std::span<std::byte, kSourceBytesMax> to, const Endpoin
   store_be(to, 2, source.port);
   if (source.is_ipv6) store_le(to, 4, source.flow);
   const std::size_t bytes = address_bytes(source.is_ipv6);
-  std::copy_n(source.address.begin(), bytes, to.begin() + (length - bytes));
+  std::copy_n(source.address.begin(), bytes, to.subspan(length - bytes).begin());
   return length;
 }
 

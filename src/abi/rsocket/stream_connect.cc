@@ -118,7 +118,7 @@ Outcome<void> StreamSocket::open_queue_pair() {
   ibv_pd* const domain = ::ibv_alloc_pd(id_->verbs);
   if (domain == nullptr) return Errno{errno};
   memory_domain_.reset(domain);
-  const int reached = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  const unsigned reached = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   if (const Done done = send_ring_.open(domain, shape.send_bytes, 0); !done) return done.error();
   if (const Done done = receive_ring_.open(domain, shape.receive_bytes, reached); !done)
     return done.error();
@@ -160,20 +160,20 @@ Outcome<void> StreamSocket::say_hello() {
 
 Outcome<std::shared_ptr<Socket>> StreamSocket::accept() {
   for (;;) {
+    const Nap nap;
     rdma_cm_event* event = nullptr;
+    int error = 0;
     {
       const Lock lock(mutex_);
       if (stage_ != Stage::Listening || is_closed_) return Errno{EINVAL};
-      if (entry_rdma_get_cm_event(events_.get(), &event) != 0) event = nullptr;
+      if (entry_rdma_get_cm_event(events_.get(), &event) != 0) error = errno;
     }
-    if (event == nullptr) {
-      if (errno != EAGAIN) return Errno{errno};
-      if (is_non_blocking()) return Errno{EAGAIN};
-      const Nap nap;
+    if (error == EAGAIN && !is_non_blocking()) {
       std::array<pollfd, 2> sources{{{events_->fd, POLLIN, 0}, {nap.fd(), POLLIN, 0}}};
       if (::poll(sources.data(), sources.size(), -1) < 0) return Errno{errno};
       continue;
     }
+    if (error != 0) return Errno{error};
     auto accepted = answer(event);
     if (accepted) return std::shared_ptr<Socket>(*accepted);
     if (accepted.error().code != ECONNABORTED) return accepted.error();

@@ -1,6 +1,7 @@
 // Memory that the peer reaches by offsets: riomap, riounmap.
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 
 #include "abi/rsocket/stream_socket.h"
 
@@ -8,9 +9,10 @@ namespace softhca::abi {
 
 Outcome<off_t> StreamSocket::map(void* memory, std::size_t bytes, int protection, off_t offset) {
   const Lock lock(mutex_);
-  if (!stream_ || !memory_domain_ || (protection & ~PROT_WRITE) != 0) return Errno{EINVAL};
+  if (!stream_ || !memory_domain_ || (protection & ~PROT_WRITE) != 0 || bytes > UINT32_MAX)
+    return Errno{EINVAL};
   Mapped mapped;
-  int access = IBV_ACCESS_LOCAL_WRITE;
+  unsigned access = IBV_ACCESS_LOCAL_WRITE;
   if (protection != PROT_NONE) {
     if (!stream_->is_open()) return Errno{ENOTCONN};
     const auto is_taken = [&](std::uint32_t entry) {

@@ -62,6 +62,7 @@ StreamSocket::~StreamSocket() {
 void StreamSocket::close() {
   Lock lock(mutex_);
   is_closed_ = true;
+  wake_sleepers();
   if (!stream_ || !stream_->is_open()) return;
   shut(SHUT_RDWR);
   const os::Clock clock;

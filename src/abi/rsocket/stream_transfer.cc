@@ -138,7 +138,7 @@ Outcome<void> StreamSocket::await_connection(Lock& lock, bool at_once) {
   if (is_opening()) take_news();
   if (is_opening() && at_once) look_after();
   if (is_opening()) {
-    const auto known = wait(lock, at_once, [&] { return !is_opening(); });
+    const auto known = wait(lock, at_once, [&] { return !is_opening() || is_closed_; });
     if (!known) return known.error();
   }
   if (stage_ == Stage::Connected) return {};

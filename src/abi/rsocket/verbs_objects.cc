@@ -40,7 +40,7 @@ void Completions::take_events() {
   }
 }
 
-Outcome<void> RegisteredMemory::open(ibv_pd* domain, std::size_t bytes, int access) {
+Outcome<void> RegisteredMemory::open(ibv_pd* domain, std::size_t bytes, unsigned access) {
   auto* const memory = static_cast<std::byte*>(::operator new(bytes, kPage));
   bytes_ = {memory, bytes};
   std::memset(memory, 0, bytes);

@@ -39,7 +39,7 @@ class RegisteredMemory {
   RegisteredMemory(const RegisteredMemory&) = delete;
   RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-  Outcome<void> open(ibv_pd* domain, std::size_t bytes, int access);
+  Outcome<void> open(ibv_pd* domain, std::size_t bytes, unsigned access);
 
   std::span<std::byte> bytes() const { return bytes_; }
   std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(bytes_.data()); }

@@ -84,7 +84,7 @@ SOFTHCA_HOOK int hook_fstat(int fd, struct stat* about) {
   const Place place = place_of(fd);
   if (!place.is_rsocket()) return libc().fstat(place.fd, about);
   const int done = libc().fstat(fd, about);
-  if (done == 0) about->st_mode = (about->st_mode & ~S_IFMT) | S_IFSOCK;
+  if (done == 0) about->st_mode = (about->st_mode & ~mode_t{S_IFMT}) | S_IFSOCK;
   return done;
 }
 SOFTHCA_STANDS_FOR(fstat, hook_fstat);
