@@ -14,8 +14,8 @@ all_programs() {
   address=$1
   ping "$count" "$address"
   ping "$count" "$address" -q -S 4000
-  transfers ucmatose "$count" -b "$address" -c 4
-  transfers udaddy "$count" -b "$address" -c 4
+  transfers ucmatose "$count" "$address" -c 4
+  transfers udaddy "$count" "$address" -c 4
   messages rdma_server rdma_client
   messages rdma_xserver rdma_xclient
   messages rdma_xserver rdma_xclient -c x
@@ -27,14 +27,14 @@ ping "$count" 0.0.0.0 -S 65000
 ping "$count" ::0
 address=::1
 ping "$count" ::1
-transfers ucmatose "$count" -b ::1 -S 5000
+transfers ucmatose "$count" ::1 -S 5000
 address=127.0.0.1
 pings_at_once 4
 pings_at_once 4 -q
-transfers ucmatose "$count" -f ip -t 32 -a 14
-transfers ucmatose "$count" -m
-transfers ucmatose "$count" -P ib
-transfers udaddy "$count" -t 32
+transfers ucmatose "$count" "$address" -f ip -t 32 -a 14
+transfers ucmatose "$count" "$address" -m
+transfers ucmatose "$count" "$address" -P ib
+transfers udaddy "$count" "$address" -t 32
 tests_of_perftest
 tests_of_qperf
 tests_of_fio
@@ -44,11 +44,11 @@ export SOFTHCA_NETDEV=cable
 all_programs 10.77.0.1
 ping "$count" 0.0.0.0
 ping "$count" 10.77.0.1 -I 10.77.0.1
-transfers udaddy "$count" -p 0x2
+transfers udaddy "$count" "$address" -p 0x2
 address=fd77::1
 ping "$count" fd77::1
 ping "$count" ::0
-transfers udaddy "$count" -b fd77::1
+transfers udaddy "$count" fd77::1
 bound=(10.77.0.1 10.77.0.1)
 group -m 239.77.0.1
 bound=(fd77::1 fd77::1)
@@ -61,7 +61,8 @@ if setpriv --reuid 65533 --regid 65533 --clear-groups true 2>/dev/null; then
   pings_at_once 3
   # Two users: the server is the first's.
   client_on=(setpriv --reuid 65533 --regid 65533 --clear-groups "$softhca" run --)
+  address=10.77.0.1
   ping "$count" 10.77.0.1
-  transfers udaddy "$count"
+  transfers udaddy "$count" 10.77.0.1
 fi
 conclude

@@ -5,7 +5,6 @@
 # behind `at_server` (lib.sh).
 # shellcheck shell=bash source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-[ "$full" = 1 ] || limit=15
 # Their lines are seen when they are printed; some are killed.
 on=(stdbuf -oL "$softhca" run --)
 client_on=()  # if the client is somebody else
@@ -81,9 +80,10 @@ serve() {
   return 1
 }
 
-# complaints FILE...: what was refused. fio and cmtime destroy a completion queue too early.
+# complaints FILE...: what was refused. fio and cmtime destroy a completion queue too early, and a
+# slow peer is no refusal.
 complaints() {
-  grep -h '^softhca: ' "$@" | grep -v 'destroying a completion queue: object_busy'
+  grep -h '^softhca: ' "$@" | grep -vE 'destroying a completion queue: object_busy|: peer_silent '
 }
 
 # both_end WHAT: client and server end with 0, and nothing was refused.
@@ -158,14 +158,14 @@ pings_at_once() {
   stop server
 }
 
-# transfers PROGRAM COUNT OPTION...: ucmatose or udaddy, which look at every byte themselves: both
-# say that they were through.
+# transfers PROGRAM COUNT SERVER_ADDRESS OPTION...: ucmatose or udaddy, which look at every byte
+# themselves: both say that they were through.
 transfers() {
-  local what="$1 -C $2 ${*:3}" side place=()
+  local what="$1 -C $2, server at $3 ${*:4}" side place=()
   port=7174  # udaddy has no option for it
   [ "$1" != ucmatose ] || { new_port && place=(-p "$port"); }
-  serve "$what" "$port" "$1" -C "$2" "${place[@]}" "${@:3}" || return 0
-  client "$1" -s "$address" -C "$2" "${place[@]}" "${@:3}"
+  serve "$what" "$port" "$1" -C "$2" -b "$3" "${place[@]}" "${@:4}" || return 0
+  client "$1" -s "$address" -C "$2" "${place[@]}" "${@:4}"
   both_end "$what" || return 0
   for side in client server; do
     printed "$what" "$side" 1 'data transfers complete' || return 0
@@ -283,11 +283,12 @@ tests_of_qperf() {
   stop server
 }
 
-# tests_of_fio: the client writes four MiB, by each kind of request.
+# tests_of_fio: the client moves four MiB. Its SENDs are left out: it asks for no RNR retry, and
+# does not wait for the receiver.
 tests_of_fio() {
   local verb what
   command -v fio >/dev/null && fio --enghelp=rdma >/dev/null 2>&1 || return 0
-  for verb in write read send; do
+  for verb in write read; do
     what="fio, verb $verb"
     new_port
     serve "$what" "$port" fio --name=receiver --ioengine=rdma --port="$port" --rw=read --bs=16k \
