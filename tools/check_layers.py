@@ -174,7 +174,7 @@ BAD = [  # (file, text, what has to be said about it)
     ("src/wire/bad_test.cc", '#include "link/link.h"\n', "wire/ may not include link/"),
     ("src/wire/bad.cc", '#include "bth.h"\n', "write the folder"),
     ("src/wire/bad.cc", '#include "nowhere/bth.h"\n', "unknown folder"),
-    ("src/wire/bad.cc", "  #  include <netinet/in.h>\n", "<netinet/in.h> belongs to os"),
+    ("src/wire/bad.cc", "  #  include <netinet/in.h>\n", "<netinet/in.h> belongs to abi os"),
     ("src/wire/bad.h", "#include <infiniband/verbs.h>\n", "belongs to abi"),
     ("src/wire/bad.h", "#include <random>\n", "belongs to nobody"),
     ("src/odd/odd.h", "#pragma once\n", "folder 'odd' is not in the table"),
