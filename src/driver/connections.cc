@@ -28,6 +28,11 @@ constexpr Duration kLookEvery = milliseconds(100);
 // What a process has sent before it ended is heard first, also what comes by way of another one.
 constexpr Duration kLastWords = milliseconds(50);
 
+// As long as it takes a program on a loaded machine to get from one call to the next; peers wait
+// for seconds.
+constexpr Duration kHeldFor = milliseconds(200);
+constexpr std::size_t kHeldAtMost = 64;
+
 bool is_over(EventKind kind) {
   return kind == EventKind::Rejected || kind == EventKind::Unreachable ||
          kind == EventKind::Disconnected || kind == EventKind::Established;
@@ -46,7 +51,37 @@ Connections::~Connections() {
   for (const auto& [id, listening] : listeners_) give_back(listening);
 }
 
+bool Connections::hold(const nic::Device::ManagementDatagram& datagram, Time now) {
+  if (held_.size() >= kHeldAtMost) return false;
+  const auto mad = wire::parse_cm(datagram.mad);
+  if (!mad) return false;
+  const auto* const req = std::get_if<wire::CmReq>(&mad->message);
+  const auto* const sidr = std::get_if<wire::CmSidrReq>(&mad->message);
+  if (req == nullptr && sidr == nullptr) return false;
+  if (listens(req != nullptr ? req->service : sidr->service, datagram.from.destination))
+    return false;
+  Held held{.until = now + kHeldFor,
+            .from = datagram.from,
+            .source_qpn = datagram.source_qpn,
+            .packet = {datagram.packet.begin(), datagram.packet.end()}};
+  std::ranges::copy(datagram.mad, held.mad.begin());
+  held_.push_back(std::move(held));
+  return true;
+}
+
+void Connections::let_go(Time now) {
+  for (; !held_.empty() && held_.front().until <= now; held_.pop_front()) {
+    const Held& held = held_.front();
+    if (parts_.pass_on_request && parts_.pass_on_request(held.from, held.packet)) continue;
+    agent_.on_datagram({.source = held.from.source,
+                        .destination = held.from.destination,
+                        .source_qpn = held.source_qpn},
+                       held.mad, now);
+  }
+}
+
 void Connections::on_datagram(const nic::Device::ManagementDatagram& datagram, Time now) {
+  if (hold(datagram, now)) return;
   agent_.on_datagram({.source = datagram.from.source,
                       .destination = datagram.from.destination,
                       .source_qpn = datagram.source_qpn},
@@ -215,6 +250,7 @@ bool Connections::progress(Time now) {
     worked = true;
   }
   const std::uint32_t before = sent_;
+  let_go(now);
   hand_out_events(now);
   send_datagrams(now);
   return worked || sent_ != before;
@@ -222,7 +258,8 @@ bool Connections::progress(Time now) {
 
 Time Connections::next_deadline() const {
   if (!waiting_.empty()) return Time{0};
-  const Time agents = agent_.next_deadline();
+  const Time agents =
+      held_.empty() ? agent_.next_deadline() : earlier(agent_.next_deadline(), held_.front().until);
   return ended_.empty() ? agents : std::min(agents, ended_.front().believed_from);
 }
 

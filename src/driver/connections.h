@@ -5,6 +5,10 @@
 // from one UDP port after the other, so that an answer which the kernel gives to a process that is
 // stopped comes to another one when it is asked for again.
 //
+// Who asks for a service that nobody listens to is refused a little later: many a server begins to
+// listen when its client knows the port already (perftest, qperf), and clients made of software are
+// fast.
+//
 // A peer that is another process of this host is watched: if it is killed, what would come from it
 // is said here. Peers on other hosts are found out by who sends to them.
 //
@@ -82,6 +86,16 @@ class Connections {
     wire::Gid address{};
   };
   // Does something with the agent, then what follows from it.
+  // A request for a service that nobody listens to yet.
+  struct Held {
+    Time until{};
+    wire::Datagram from;
+    wire::Qpn source_qpn{};
+    std::vector<std::byte> packet;
+    wire::CmMadBytes mad{};
+  };
+  bool hold(const nic::Device::ManagementDatagram& datagram, Time now);
+  void let_go(Time now);
   template <class Call>
   auto with_agent(Time now, Call&& call);
   Result<void, trace::Reason> open_addresses(const wire::Gid& address);
@@ -101,6 +115,7 @@ class Connections {
   std::map<wire::CommId, ConnectionSink*> sinks_;
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
+  std::deque<Held> held_;                          // in this order
   std::uint32_t sent_ = 0;
   Time next_look_{};         // for peers that have ended
   std::deque<Ended> ended_;  // in this order

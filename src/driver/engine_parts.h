@@ -65,6 +65,8 @@ struct EngineParts {
   // others.
   std::function<bool(wire::ServiceId, const wire::Gid& address)> claim_service = {};
   std::function<void(wire::ServiceId, const wire::Gid& address)> give_back_service = {};
+  // Passes a request to the process of this host that listens to its service now, if one does.
+  std::function<bool(const wire::Datagram& from, ConstBytes packet)> pass_on_request = {};
   // Whether the process of this host that has a block can be watched; it is from then on. And which
   // of those have ended since the last call. Empty where there are no others.
   std::function<bool(std::uint32_t block)> watch_process = {};

@@ -140,7 +140,8 @@ class Device {
   struct ManagementDatagram {
     wire::Datagram from;
     wire::Qpn source_qpn{};
-    ConstBytes mad;  // wire::kMadBytes
+    ConstBytes mad;     // wire::kMadBytes
+    ConstBytes packet;  // as it came
   };
   using ManagementListener = std::function<void(const ManagementDatagram&, Time now)>;
   void set_management_listener(ManagementListener listener) {

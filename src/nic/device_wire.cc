@@ -235,7 +235,7 @@ void Device::take_management(const link::Frame& frame, const wire::Packet& packe
   if (packet.headers.qkey != wire::kManagementQkey) return refuse(Counter::QkeyMismatches);
   tracer_.emit(EventKind::PacketReceived, now, wire::kManagementQpn.value,
                packet.headers.bth.opcode, packet.headers.bth.psn.value, packet.payload.size());
-  on_management_({frame.datagram, packet.headers.source_qpn, packet.payload}, now);
+  on_management_({frame.datagram, packet.headers.source_qpn, packet.payload, frame.bytes}, now);
 }
 
 bool Device::send_management(const wire::Datagram& path, const wire::CmMadBytes& mad, Time now) {

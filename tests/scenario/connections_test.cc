@@ -51,6 +51,8 @@ struct Hosts {
     EXPECT_TRUE(of(1).listen({.service = cm::kPort, .address = address}, listener));
   }
   void settle() { world.pass(milliseconds(1)); }
+  // Until who asks for a service that nobody listens to has been refused.
+  void wait() { world.pass(milliseconds(300)); }
   // Host 1 accepts what it was asked for; the asking program has its Reply.
   wire::CommId accept() {
     settle();
@@ -109,17 +111,38 @@ TEST(Connections, TheFirstPacketConfirmsWhatWasAccepted) {
 TEST(Connections, AHostWithoutAListenerRefuses) {
   Hosts t;
   t.connect();
-  t.settle();
+  t.wait();
   ASSERT_TRUE(t.asking.heard_only(EventKind::Rejected));
   EXPECT_EQ(t.asking.events[0].reason.id, ReasonId::NoListener);
   EXPECT_EQ(t.world.host(1).counter(Counter::CmRequestsRefused), 1u);
+}
+
+// perftest and qperf begin to listen when their clients know the port already.
+TEST(Connections, AListenerThatComesALittleLaterIsHeard) {
+  Hosts t;
+  t.connect();
+  t.settle();
+  EXPECT_TRUE(t.asking.events.empty());
+  t.listen();
+  t.wait();
+  EXPECT_TRUE(t.listener.heard_only(EventKind::ConnectRequest));
+}
+
+// What strangers can make us keep has a limit: beyond it the refusal comes at once.
+TEST(Connections, OnlySoManyRequestsAreHeldBack) {
+  Hosts t;
+  for (int i = 0; i < 70; ++i) t.connect();
+  t.settle();
+  EXPECT_EQ(t.asking.events.size(), 6u);
+  t.wait();
+  EXPECT_EQ(t.asking.events.size(), 70u);
 }
 
 TEST(Connections, AListenerOfAnotherAddressHearsNothing) {
   Hosts t;
   t.listen(wire::Gid::of_ipv4({10, 99, 0, 1}));
   t.connect();
-  t.settle();
+  t.wait();
   EXPECT_TRUE(t.listener.events.empty());
   EXPECT_TRUE(t.asking.heard_only(EventKind::Rejected));
 }
@@ -148,7 +171,7 @@ TEST(Connections, AClosedListenerBringsNothingMore) {
   t.of(1).close(*id);
   EXPECT_FALSE(t.of(1).listens(cm::kPort, t.world.host(1).gid()));
   t.connect();
-  t.settle();
+  t.wait();
   EXPECT_TRUE(t.listener.events.empty());
   EXPECT_TRUE(t.asking.heard_only(EventKind::Rejected));
 }

@@ -255,45 +255,47 @@ link::Link& LiveMachine::lay_cable() {
 void LiveMachine::build_engine(std::uint64_t seed) {
   if (auto watch = os::InterfaceWatch::open()) interfaces_.emplace(std::move(*watch));
   link::Link& cable = lay_cable();
-  engine_ = std::make_unique<Engine>(
-      EngineParts{.ram = ram_,
-                  .pins = pins_,
-                  .dma = dma_,
-                  .port = port_,
-                  .config = config_,
-                  .space = space_,
-                  .rings = rings_,
-                  .link = cable,
-                  .tracer = *tracer_,
-                  .tables = tables_.tables(),
-                  .first_qpn = block_.first_qpn(),
-                  .seed = seed,
-                  .profile = settings_.profile,
-                  .scatter = settings_.scatter,
-                  .whole_space = place_of_whole_space(os::random_seed()),
-                  .open_path = [this](const wire::Gid& source,
-                                      wire::Qpn qpn) { return open_path(source, qpn); },
-                  .join_group = [this](const wire::Gid& group) { return join_group(group); },
-                  .leave_group = [this](const wire::Gid& group) { udp_->leave(group); },
-                  .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
-                  .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
-                  .guid = description_.guid,
-                  .claim_service =
-                      [this](wire::ServiceId service, const wire::Gid& address) {
-                        return services_.claim(service.value, {address.bytes});
-                      },
-                  .give_back_service =
-                      [this](wire::ServiceId service, const wire::Gid& address) {
-                        services_.give_back(service.value, {address.bytes});
-                      },
-                  .watch_process = [this](std::uint32_t block) { return watch_process(block); },
-                  .ended_processes = [this] { return ended_processes(); },
-                  .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
-                  .interface = description_.interface,
-                  .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
-                  .frames = &frames_port_,
-                  .faults = faults_.get(),
-                  .congestion = settings_.congestion});
+  engine_ = std::make_unique<Engine>(EngineParts{
+      .ram = ram_,
+      .pins = pins_,
+      .dma = dma_,
+      .port = port_,
+      .config = config_,
+      .space = space_,
+      .rings = rings_,
+      .link = cable,
+      .tracer = *tracer_,
+      .tables = tables_.tables(),
+      .first_qpn = block_.first_qpn(),
+      .seed = seed,
+      .profile = settings_.profile,
+      .scatter = settings_.scatter,
+      .whole_space = place_of_whole_space(os::random_seed()),
+      .open_path = [this](const wire::Gid& source,
+                          wire::Qpn qpn) { return open_path(source, qpn); },
+      .join_group = [this](const wire::Gid& group) { return join_group(group); },
+      .leave_group = [this](const wire::Gid& group) { udp_->leave(group); },
+      .claim_file = [this](const FileIdentity& file) { return claim_file(file); },
+      .give_back_file = [this](const FileIdentity& file) { claimed_.erase(file); },
+      .guid = description_.guid,
+      .claim_service =
+          [this](wire::ServiceId service, const wire::Gid& address) {
+            return services_.claim(service.value, {address.bytes});
+          },
+      .give_back_service =
+          [this](wire::ServiceId service, const wire::Gid& address) {
+            services_.give_back(service.value, {address.bytes});
+          },
+      .pass_on_request = [this](const wire::Datagram& from,
+                                ConstBytes packet) { return pass_on_request(from, packet); },
+      .watch_process = [this](std::uint32_t block) { return watch_process(block); },
+      .ended_processes = [this] { return ended_processes(); },
+      .name_of_place = [](std::uint64_t at) { return os::code_place(at); },
+      .interface = description_.interface,
+      .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
+      .frames = &frames_port_,
+      .faults = faults_.get(),
+      .congestion = settings_.congestion});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](trace::Telling how, std::string_view what, const Reason& reason,
@@ -402,6 +404,13 @@ link::UdpLink::Route LiveMachine::route_management(const link::Frame& frame) {
       break;
   }
   return {Owner::Here, {}};
+}
+
+bool LiveMachine::pass_on_request(const wire::Datagram& from, ConstBytes packet) {
+  const link::Frame frame{from, packet};
+  const link::UdpLink::Route route = route_management(frame);
+  return route.owner == link::UdpLink::Owner::Block && route.block != block_.number() &&
+         udp_->forward(route.block, frame);
 }
 
 // A name that one process holds at a time, gone with it.

@@ -95,6 +95,7 @@ class LiveMachine {
   Result<void, trace::Reason> join_group(const wire::Gid& group);
   bool watch_process(std::uint32_t block);
   std::vector<std::uint32_t> ended_processes();
+  bool pass_on_request(const wire::Datagram& from, ConstBytes packet);
   link::UdpLink::Route route_management(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   void build_engine(std::uint64_t seed);
