@@ -1,4 +1,4 @@
-#include "os/peer_table.h"
+#include "os/peer_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
