@@ -84,6 +84,9 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CnpsSent, "np_cnp_sent", "congestion notifications sent for such packets"},
     {CnpsHandled, "rp_cnp_handled", "congestion notifications received and obeyed"},
     {CnpsIgnored, "rp_cnp_ignored", "congestion notifications received and not obeyed"},
+    {DirectRequests, "direct_requests",
+     "one-sided requests executed in a peer's memory, no packets"},
+    {DirectBytes, "direct_bytes", "bytes moved by those"},
 }};
 
 }  // namespace softhca::trace

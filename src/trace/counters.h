@@ -91,6 +91,8 @@ enum class Counter : std::uint16_t {
   CnpsSent,
   CnpsHandled,
   CnpsIgnored,
+  DirectRequests,
+  DirectBytes,
   Count_,
 };
 

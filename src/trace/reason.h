@@ -178,6 +178,12 @@ enum class ReasonId : std::uint16_t {
   ConnectionState = 212,
   ConnectionsExhausted = 213,
   BacklogFull = 214,
+  // Why one-sided requests between processes of one host go as packets.
+  DirectOff = 215,
+  DirectPeerOff = 216,
+  DirectOtherUser = 217,
+  DirectPeerHidden = 218,
+  DirectRefused = 219,
 };
 
 // The key table said no, and not what lies behind it.
