@@ -30,6 +30,10 @@ std::uint32_t right_of(WorkOpcode kind) {
   return kind == WorkOpcode::Read ? kQpRead : kQpAtomic;
 }
 
+bool is_address(const std::uint64_t (&bytes)[2], const wire::Gid& address) {
+  return std::memcmp(bytes, address.bytes.data(), sizeof bytes) == 0;
+}
+
 bool is_layout(const KeyRecord& key, KeyLayout layout) {
   return key.layout == static_cast<std::uint32_t>(layout);
 }
@@ -55,8 +59,8 @@ std::optional<std::uint32_t> PeerTables::domain_of(const nic::Connection& connec
   const bool is_other_end = record->qpn == connection.peer.value &&
                             record->dest_qpn == connection.own.value &&
                             record->type == static_cast<std::uint32_t>(transport::QpType::Rc) &&
-                            std::memcmp(record->destination, connection.own_address.bytes.data(),
-                                        sizeof record->destination) == 0;
+                            is_address(record->destination, connection.own_address) &&
+                            is_address(record->source, connection.peer_address);
   const bool takes_it = (record->access & right_of(kind)) != 0 && expected.established &&
                         (kind == WorkOpcode::Write || expected.reads != 0) &&
                         expected.psn == next.value;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <optional>
+#include <vector>
 
 #include "base/prng.h"
 #include "host/iommu.h"
@@ -153,6 +155,7 @@ TEST(PeerTables, KnowTheOtherEndOfAConnection) {
   EXPECT_TRUE(refuses([](Record& r) { r.qpn = kFirstQpn + 4; }));
   EXPECT_TRUE(refuses([](Record& r) { r.dest_qpn = 0x78; }));
   EXPECT_TRUE(refuses([](Record& r) { r.destination[1] ^= 1; }));
+  EXPECT_TRUE(refuses([](Record& r) { r.source[1] ^= 1; }));
   EXPECT_TRUE(refuses([](Record& r) { r.type = 3; }));
   EXPECT_TRUE(refuses([](Record& r) { r.access = 4; }));
   for (const QpState state : {QpState::Reset, QpState::Init, QpState::Error})

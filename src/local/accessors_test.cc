@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
-#include <memory>
+#include <utility>
+#include <vector>
 
 #include "os/file_identity.h"
 #include "os/peer_memory.h"

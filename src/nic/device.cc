@@ -1,6 +1,8 @@
 #include "nic/device.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 
 #include "base/assert.h"
 
@@ -137,6 +139,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
   record.path_mtu = attributes.path_mtu_bytes;
   std::memcpy(record.destination, attributes.address.destination.bytes.data(),
               sizeof record.destination);
+  std::memcpy(record.source, qp.path().source.bytes.data(), sizeof record.source);
   if (from != to)
     tracer_.emit(EventKind::QpState, now, qpn.value, static_cast<std::uint64_t>(from),
                  static_cast<std::uint64_t>(to));

@@ -256,7 +256,7 @@ class QueuePair final : public transport::MemoryPort {
   std::uint64_t locate(const Fetched& request, std::uint64_t offset, pcie::Direction direction,
                        pcie::SpanList& spans, Time now);
   std::size_t ask_neighbour(transport::WorkOpcode kind, std::span<const DirectRequest> requests,
-                            const pcie::SpanList& local);
+                            const pcie::SpanList& local, Time now);
   void complete_direct(const transport::SendWork& work, Time now);
   void go_by_packets(Time now);
   // queue_pair_shared.cc

@@ -113,7 +113,7 @@ bool QueuePair::join_batch(const SendWork& work, Time now) {
 
 void QueuePair::run_batch(Time now) {
   if (batch_.works.empty()) return batch_.local.clear();
-  const std::size_t executed = ask_neighbour(WorkOpcode::Write, batch_.requests, batch_.local);
+  const std::size_t executed = ask_neighbour(WorkOpcode::Write, batch_.requests, batch_.local, now);
   for (std::size_t i = 0; i < executed; ++i) complete_direct(batch_.works[i], now);
   if (executed < batch_.works.size()) go_by_packets(now);
   for (std::size_t i = executed; i < batch_.works.size(); ++i) post(batch_.works[i]);
@@ -133,7 +133,7 @@ bool QueuePair::execute_direct(const SendWork& work, Time now) {
                               .bytes = bytes,
                               .swap_or_add = work.swap_or_add,
                               .compare = work.compare};
-    if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local) != 1) return false;
+    if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local, now) != 1) return false;
     done += bytes;
   }
   return true;
@@ -172,12 +172,12 @@ std::uint64_t QueuePair::locate(const Fetched& request, std::uint64_t offset, Di
 }
 
 std::size_t QueuePair::ask_neighbour(WorkOpcode kind, std::span<const DirectRequest> requests,
-                                     const pcie::SpanList& local) {
+                                     const pcie::SpanList& local, Time now) {
   return direct_.neighbour->execute({.own = context_.qpn,
                                      .peer = peer_,
                                      .own_address = path_.source,
                                      .peer_address = path_.destination},
-                                    requester_->next_psn(), kind, requests, local.all());
+                                    requester_->next_psn(), kind, requests, local.all(), now);
 }
 
 void QueuePair::complete_direct(const SendWork& work, Time now) {

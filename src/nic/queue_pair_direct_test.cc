@@ -48,8 +48,8 @@ struct Around final : SameHost, Neighbour {
   void lock_atomics() override {}
   void unlock_atomics() override {}
   std::size_t execute(const Connection&, wire::Psn next, WorkOpcode kind,
-                      std::span<const DirectRequest> requests,
-                      std::span<const pcie::Span> local) override {
+                      std::span<const DirectRequest> requests, std::span<const pcie::Span> local,
+                      Time) override {
     Call call{kind, {requests.begin(), requests.end()}, 0, next};
     for (const pcie::Span& span : local) call.local_bytes += span.bytes;
     calls.push_back(call);

@@ -72,7 +72,8 @@ struct QpRecord {
   std::uint32_t dest_qpn{};
   std::uint32_t path_mtu{};
   std::uint32_t generation{};
-  std::uint64_t destination[2]{};  // GID, as its bytes lie
+  std::uint64_t destination[2]{};  // GIDs of its path, as their bytes lie
+  std::uint64_t source[2]{};
   std::uint32_t send_done{};       // work requests that are done, modulo 2^32
   std::uint32_t receive_done{};
   std::uint32_t expects{};  // of its peer: see Expected
@@ -81,7 +82,7 @@ struct QpRecord {
 };
 // They are executed in the memory of the peer, which is on this host. 0: they go as packets.
 inline constexpr std::uint32_t kPathDirect = UINT32_MAX;
-static_assert(sizeof(QpRecord) == 320 && std::has_unique_object_representations_v<QpRecord>);
+static_assert(sizeof(QpRecord) == 336 && std::has_unique_object_representations_v<QpRecord>);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 

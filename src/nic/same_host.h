@@ -47,7 +47,7 @@ class Neighbour {
   // were executed; of the others nothing happened that may not happen again.
   virtual std::size_t execute(const Connection& connection, wire::Psn next,
                               transport::WorkOpcode kind, std::span<const DirectRequest> requests,
-                              std::span<const pcie::Span> local) = 0;
+                              std::span<const pcie::Span> local, Time now) = 0;
 };
 
 class SameHost {

@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <utility>
 
 #include "os/host_name.h"
 #include "os/self.h"
@@ -48,6 +52,77 @@ TEST(PeerTable, CannotBeShrunk) {
   auto table = PeerTable::create("softhca-test", 8192);
   ASSERT_TRUE(table);
   EXPECT_NE(ftruncate(table->fd(), 0), 0);
+}
+
+// A child that sleeps, with memory of its own where this process has its own.
+struct Sleeper {
+  explicit Sleeper(std::uint64_t& word) {
+    EXPECT_EQ(pipe(ready), 0);
+    pid = fork();
+    if (pid != 0) return static_cast<void>(read(ready[0], &pid_read, 1));
+    word = 7;
+    static_cast<void>(!write(ready[1], "", 1));
+    for (;;) pause();
+  }
+  ~Sleeper() { end(); }
+  void end() {
+    if (pid > 0) kill(pid, SIGKILL);
+    if (pid > 0) waitpid(std::exchange(pid, 0), nullptr, 0);
+  }
+  int ready[2]{};
+  char pid_read{};
+  pid_t pid{};
+};
+
+MemoryPiece piece_of_word(std::uint64_t& word) {
+  return {reinterpret_cast<std::uintptr_t>(&word), sizeof word};
+}
+
+TEST(PeerMemory, IsReadAndWrittenWhileItsProcessSleeps) {
+  static std::uint64_t word = 1;
+  const Sleeper other(word);
+  const auto pid = static_cast<std::uint32_t>(other.pid);
+  std::uint64_t own = 0;
+  const MemoryPiece here = piece_of_word(own);
+  const MemoryPiece there = piece_of_word(word);
+  ASSERT_TRUE(read_from(pid, {&there, 1}, {&here, 1}));
+  EXPECT_EQ(own, 7u);
+  own = 9;
+  ASSERT_TRUE(write_to(pid, {&here, 1}, {&there, 1}));
+  own = 0;
+  ASSERT_TRUE(read_from(pid, {&there, 1}, {&here, 1}));
+  EXPECT_EQ(own, 9u);
+  EXPECT_EQ(word, 1u) << "this process has its own";
+}
+
+TEST(PeerMemory, ThatIsNotThereIsAnError) {
+  static std::uint64_t word = 1;
+  Sleeper other(word);
+  const auto pid = static_cast<std::uint32_t>(other.pid);
+  std::uint64_t own = 0;
+  const MemoryPiece here = piece_of_word(own);
+  const MemoryPiece nowhere{4096, 8};
+  EXPECT_EQ(read_from(pid, {&nowhere, 1}, {&here, 1}).error().number, EFAULT);
+  other.end();
+  const MemoryPiece there = piece_of_word(word);
+  EXPECT_EQ(write_to(pid, {&here, 1}, {&there, 1}).error().number, ESRCH);
+}
+
+TEST(HasFile, TellsWhetherAProcessIsStillTheOneItWas) {
+  static std::uint64_t word = 1;
+  auto table = PeerTable::create("softhca-test", 4096);
+  ASSERT_TRUE(table);
+  const std::uint64_t inode = identity_of(table->fd())->inode;
+  const int fd = table->fd();
+  EXPECT_TRUE(has_file(own_pid(), own_thread(), fd, inode));
+  EXPECT_FALSE(has_file(own_pid(), own_thread(), fd, inode + 1));
+  Sleeper other(word);
+  const auto pid = static_cast<std::uint32_t>(other.pid);
+  EXPECT_TRUE(has_file(pid, pid, fd, inode));
+  other.end();
+  EXPECT_FALSE(has_file(pid, pid, fd, inode));
+  table->close_file();
+  EXPECT_FALSE(has_file(own_pid(), own_thread(), fd, inode));
 }
 
 }  // namespace

@@ -191,10 +191,11 @@ TEST(Direct, RequestsKeepTheirPlaceBehindMessages) {
 TEST(Direct, DeregistrationWaitsForWhoIsInside) {
   setenv("SOFTHCA_QUIET", "1", 1);
   constexpr int kRounds = 20;
-  constexpr std::uint32_t kBytes = 60'000;
+  constexpr std::uint32_t kBytes = 240'000;  // one move takes longer than deregistration
+  const Options options{.buffer_bytes = 256 * 1024};
   Talk talk;
   ForkedChild target([&] {
-    Endpoint end;
+    Endpoint end(options);
     HOLDS(end.is_ready());
     for (int round = 0; round < kRounds; ++round) {
       std::fill(end.buffer.begin(), end.buffer.end(), 0);
@@ -214,7 +215,7 @@ TEST(Direct, DeregistrationWaitsForWhoIsInside) {
     }
     return 0;
   });
-  Endpoint end;
+  Endpoint end(options);
   ASSERT_TRUE(end.is_ready());
   std::fill(end.buffer.begin(), end.buffer.end(), 1);
   for (int round = 0; round < kRounds; ++round) {

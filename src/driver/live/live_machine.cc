@@ -150,7 +150,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
             .contexts = &contexts_},
            host::IommuMode::TranslateStrict, os::random_seed()),
       block_(std::move(block)),
-      neighbours_(neighbourhood()),
+      neighbours_(neighbourhood(), clock_),
       frames_port_(which.interface_index) {
   ram_.own(rings_.reserved());
   if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);

@@ -93,9 +93,9 @@ class Neighbours::Process final : public nic::Neighbour {
 
   std::size_t execute(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
                       std::span<const nic::DirectRequest> requests,
-                      std::span<const pcie::Span> local) override;
+                      std::span<const pcie::Span> local, Time now) override;
 
-  bool is_there();
+  bool is_there(Time now);
 
  private:
   std::size_t execute_inside(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
@@ -113,8 +113,7 @@ class Neighbours::Process final : public nic::Neighbour {
   bool gone_ = false;
 };
 
-bool Neighbours::Process::is_there() {
-  const Time now = clock_.now();
+bool Neighbours::Process::is_there(Time now) {
   if (gone_ || now < seen_at_ + kLookEvery) return !gone_;
   gone_ = !os::has_file(pid_, pid_, mapped_.file, mapped_.inode);
   seen_at_ = clock_.now();
@@ -124,8 +123,10 @@ bool Neighbours::Process::is_there() {
 std::size_t Neighbours::Process::execute(const nic::Connection& connection, wire::Psn next,
                                          WorkOpcode kind,
                                          std::span<const nic::DirectRequest> requests,
-                                         std::span<const pcie::Span> local) {
-  if (!is_there()) return 0;
+                                         std::span<const pcie::Span> local, Time now) {
+  // A call may be about many long requests.
+  const bool is_long = requests.front().bytes > kPage4K;
+  if (!is_there(is_long ? clock_.now() : now)) return 0;
   accessor_.enter();
   const std::size_t executed = execute_inside(connection, next, kind, requests, local);
   accessor_.leave();
@@ -186,7 +187,8 @@ bool Neighbours::Process::change(const nic::DirectRequest& request, bool is_swap
   return done;
 }
 
-Neighbours::Neighbours(Settings settings) : settings_(std::move(settings)) {
+Neighbours::Neighbours(Settings settings, const os::Clock& clock)
+    : settings_(std::move(settings)), clock_(clock) {
   if (!settings_.lets_in) return;
   auto table = os::PeerTable::create(kAccessorsName, sizeof(local::AccessorRecord));
   if (!table) return;
@@ -204,7 +206,7 @@ nic::SameHost::Found Neighbours::find(const nic::Connection& connection) {
   if (!settings_.reaches_out) return {.neighbour = nullptr, .why_not = ReasonId::DirectOff};
   const std::uint32_t block = local::block_of(connection.peer.value);
   std::weak_ptr<Process>& known = known_[block];
-  if (auto process = known.lock(); process && process->is_there())
+  if (auto process = known.lock(); process && process->is_there(clock_.now()))
     return {.neighbour = std::move(process), .why_not = {}};
   return open(block);
 }

@@ -32,7 +32,8 @@ class Neighbours final : public nic::SameHost {
     // Whether an address is one of the device's own interface.
     std::function<bool(const wire::Gid&)> is_own_address;
   };
-  explicit Neighbours(Settings settings);
+  // `clock` is that of the device, and outlives this.
+  Neighbours(Settings settings, const os::Clock& clock);
 
   // As TableHeader has it.
   int accessors_file() const { return table_.is_open() ? table_.fd() + 1 : 0; }
@@ -51,7 +52,7 @@ class Neighbours final : public nic::SameHost {
   Found open(std::uint32_t block);
 
   Settings settings_;
-  os::Clock clock_;
+  const os::Clock& clock_;
   os::PeerTable table_;                                    // not open: nobody is let in
   std::optional<local::Accessors> accessors_;              // over it
   std::map<std::uint32_t, std::weak_ptr<Process>> known_;  // by QPN block
