@@ -196,12 +196,12 @@ def same_host(build):
         yield (group, unit, program,
                lambda: perftest(build, program, size, iterations, column, scale, more=more))
     mib = 1048576 / 1e9
-    yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 50000, 4)
-    yield from row("8 B read", "us", "read", 8, "ib_read_lat", 50000, 4)
-    yield from row("8 B fetched and added to", "us", "atomic", 8, "ib_atomic_lat", 50000, 4)
-    yield from row("1 MiB written", "GB/s", "write-stream", 1 << 20, "ib_write_bw", 5000, 3, mib)
-    yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 5000, 3, mib)
-    yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 2000000, 4,
+    yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 10000, 4)
+    yield from row("8 B read", "us", "read", 8, "ib_read_lat", 10000, 4)
+    yield from row("8 B fetched and added to", "us", "atomic", 8, "ib_atomic_lat", 10000, 4)
+    yield from row("1 MiB written", "GB/s", "write-stream", 1 << 20, "ib_write_bw", 2000, 3, mib)
+    yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 2000, 3, mib)
+    yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 1000000, 4,
                    more=("-l", "64", "-t", "512"))
 
 

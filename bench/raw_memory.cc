@@ -2,7 +2,7 @@
 // which a process reaches another one's memory.
 //
 //   raw_memory write BYTES          one-way latency: each writes into the other's memory and
-//                                   watches its own; median of stretches, us
+//                                   watches its own; median, us
 //   raw_memory read BYTES           one call of process_vm_readv; the target sleeps; us
 //   raw_memory atomic BYTES         a read and a write, the target sleeps; us
 //   raw_memory write-stream BYTES   one way, a call for each; the target sleeps; GB/s
@@ -33,8 +33,8 @@
 
 namespace {
 
-constexpr int kStretches = 20;
-constexpr int kPerStretch = 1000;
+constexpr int kStretches = 3000;
+constexpr int kPerStretch = 10;  // short: who is taken off the CPU spoils few
 constexpr std::size_t kList = 64;
 
 using Clock = std::chrono::steady_clock;
@@ -67,16 +67,19 @@ void write_list(pid_t pid, void* there, void* here, std::size_t bytes) {
     give_up("process_vm_writev");
 }
 
-// Seconds of the median stretch of `count` calls.
-double median_of(int count, const std::function<void()>& call) {
+double seconds_of(int count, const std::function<void()>& call) {
+  const auto start = Clock::now();
+  for (int i = 0; i < count; ++i) call();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Microseconds of a call: of the median of many stretches of them.
+double median_of(const std::function<void()>& call) {
   std::vector<double> seconds;
-  for (int stretch = 0; stretch < kStretches; ++stretch) {
-    const auto start = Clock::now();
-    for (int i = 0; i < count; ++i) call();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-  }
+  for (int stretch = 0; stretch < kStretches; ++stretch)
+    seconds.push_back(seconds_of(kPerStretch, call));
   std::ranges::nth_element(seconds, seconds.begin() + kStretches / 2);
-  return seconds[kStretches / 2];
+  return seconds[kStretches / 2] / kPerStretch * 1e6;
 }
 
 // One end of the ping-pong: what is written here has the number of the turn in its last byte.
@@ -84,37 +87,34 @@ double ping_pong(pid_t other, unsigned char* in, unsigned char* out, std::size_t
                  bool first) {
   unsigned char turn = 0;
   const volatile unsigned char* const arrived = in + bytes - 1;
-  const double seconds = median_of(kPerStretch, [&] {
-    turn = static_cast<unsigned char>(turn % 100 + 1);
-    out[bytes - 1] = turn;
-    if (first) write_to(other, in, out, bytes);
-    while (*arrived != turn) {
-    }
-    if (!first) write_to(other, in, out, bytes);
-  });
-  return seconds / kPerStretch / 2 * 1e6;
+  return median_of([&] {
+           turn = static_cast<unsigned char>(turn % 100 + 1);
+           out[bytes - 1] = turn;
+           if (first) write_to(other, in, out, bytes);
+           while (*arrived != turn) {
+           }
+           if (!first) write_to(other, in, out, bytes);
+         }) /
+         2;
 }
 
 double measure(const std::string& mode, pid_t target, unsigned char* there, unsigned char* here,
                std::size_t bytes) {
-  const int count = bytes < 65536 ? kPerStretch : 100;
-  const double total = static_cast<double>(bytes) * count;
-  if (mode == "read")
-    return median_of(count, [&] { read_from(target, here, there, bytes); }) / count * 1e6;
+  constexpr int kCalls = 5000;
+  const double total = static_cast<double>(bytes) * kCalls;
+  if (mode == "read") return median_of([&] { read_from(target, here, there, bytes); });
   if (mode == "atomic")
-    return median_of(count,
-                     [&] {
-                       read_from(target, here, there, bytes);
-                       write_to(target, there, here, bytes);
-                     }) /
-           count * 1e6;
+    return median_of([&] {
+      read_from(target, here, there, bytes);
+      write_to(target, there, here, bytes);
+    });
   if (mode == "write-stream")
-    return total / median_of(count, [&] { write_to(target, there, here, bytes); }) / 1e9;
+    return total / seconds_of(kCalls, [&] { write_to(target, there, here, bytes); }) / 1e9;
   if (mode == "read-stream")
-    return total / median_of(count, [&] { read_from(target, here, there, bytes); }) / 1e9;
+    return total / seconds_of(kCalls, [&] { read_from(target, here, there, bytes); }) / 1e9;
   if (mode == "write-list")
-    return static_cast<double>(kList) * count /
-           median_of(count, [&] { write_list(target, there, here, bytes); }) / 1e6;
+    return static_cast<double>(kList) * kCalls /
+           seconds_of(kCalls, [&] { write_list(target, there, here, bytes); }) / 1e6;
   std::fprintf(stderr, "raw_memory: no mode '%s'; see the head of bench/raw_memory.cc\n",
                mode.c_str());
   _exit(2);
