@@ -57,20 +57,24 @@ TEST(PeerTable, CannotBeShrunk) {
 // A child that sleeps, with memory of its own where this process has its own.
 struct Sleeper {
   explicit Sleeper(std::uint64_t& word) {
+    int ready[2];
     EXPECT_EQ(pipe(ready), 0);
     pid = fork();
-    if (pid != 0) return static_cast<void>(read(ready[0], &pid_read, 1));
-    word = 7;
-    static_cast<void>(!write(ready[1], "", 1));
-    for (;;) pause();
+    if (pid == 0) {
+      word = 7;
+      static_cast<void>(!write(ready[1], "", 1));
+      for (;;) pause();
+    }
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
   }
   ~Sleeper() { end(); }
   void end() {
     if (pid > 0) kill(pid, SIGKILL);
     if (pid > 0) waitpid(std::exchange(pid, 0), nullptr, 0);
   }
-  int ready[2]{};
-  char pid_read{};
   pid_t pid{};
 };
 
