@@ -112,17 +112,23 @@ def raw_net(build, mode, size, place=LOOPBACK):
     return float(words[0]), sum(map(float, words[1:])) if len(words) > 1 else None
 
 
+def raw_memory(build, mode, size):
+    """A figure of bench/raw_memory."""
+    return float(output_of([f"{build}/bench/raw_memory", mode, str(size)])), None
+
+
 def cpu_seconds():
     """Of all children that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
-def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, place=LOOPBACK):
+def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, place=LOOPBACK,
+             more=()):
     """A column of the table that a perftest client prints, with a server of its own; and, if it is a
     rate, the CPU seconds for each GB of both."""
     command = [f"{build}/softhca", "run", "--", program, "-F", "-s", str(size), "-n", str(iterations),
-               "-m", str(mtu), "-p", str(PORT)]
+               "-m", str(mtu), "-p", str(PORT), *more]
     before = cpu_seconds()
     server = subprocess.Popen(place.command(1, command), env=place.environment(1),
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -182,6 +188,23 @@ def streams(build, place):
                                                                 place))
 
 
+def same_host(build):
+    """Rows of processes of one host, beside the kernel's calls on another one's memory."""
+    def row(group, unit, mode, size, program, iterations, column, scale=1.0, more=()):
+        group = f"same host, {group}"
+        yield group, unit, "the kernel's calls", lambda: raw_memory(build, mode, size)
+        yield (group, unit, program,
+               lambda: perftest(build, program, size, iterations, column, scale, more=more))
+    mib = 1048576 / 1e9
+    yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 10000, 4)
+    yield from row("8 B read", "us", "read", 8, "ib_read_lat", 10000, 4)
+    yield from row("8 B fetched and added to", "us", "atomic", 8, "ib_atomic_lat", 10000, 4)
+    yield from row("1 MiB written", "GB/s", "write-stream", 1 << 20, "ib_write_bw", 2000, 3, mib)
+    yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 2000, 3, mib)
+    yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 1000000, 4,
+                   more=("-l", "64", "-t", "512"))
+
+
 def contestants(build, places):
     """(group, unit, name, call); the first of a group is what one would take instead."""
     for place in places:
@@ -195,6 +218,7 @@ def contestants(build, places):
         yield (group, "us", "ib_write_lat",
                lambda p=place: perftest(build, "ib_write_lat", 8, 5000, 4, place=p))
         yield from streams(build, place)
+    yield from same_host(build)
     group = "1 GiB of touched memory, there and back"
     yield group, "ms", "mlock, munlock", lambda: registration(build, "RegisterMlock")
     yield group, "ms", "ibv_reg_mr, ibv_dereg_mr", lambda: registration(build, "Register")

@@ -11,7 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/result.h"
-#include "driver/connection_sink.h"
+#include "cm/event.h"
 
 namespace softhca::abi {
 
@@ -24,13 +24,13 @@ class Connections {
   // for is opened for packets, also those that come later.
   // FAILS WITH ServiceTaken (in this process or another one), UdpPortTaken, NoInterface, LeftBehind
   virtual Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
-                                                       driver::ConnectionSink& sink) = 0;
+                                                       cm::ConnectionSink& sink) = 0;
   // The sink hears nothing more of the listener; what it has brought keeps its own sinks.
   virtual void close(cm::ListenerId listener) = 0;
 
   // All of these fail as those of cm::Agent, and with UdpPortTaken, NoInterface, LeftBehind.
-  virtual Id connect(const cm::ConnectRequest& request, driver::ConnectionSink& sink) = 0;
-  virtual Id resolve(const cm::ResolveRequest& request, driver::ConnectionSink& sink) = 0;
+  virtual Id connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink) = 0;
+  virtual Id resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink) = 0;
   virtual Done accept(wire::CommId id, const cm::AcceptRequest& request) = 0;
   virtual Done answer(wire::CommId id, const cm::ResolveAnswer& resolution) = 0;
   virtual Done reject(wire::CommId id, ConstBytes private_bytes) = 0;

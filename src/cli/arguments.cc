@@ -185,6 +185,9 @@ void Grammar::add_run() {
   add("--faults", run_values.faults, "PLAN", "Inject the faults of PLAN (TOML): docs/faults.md");
   add("--ecn", run_values.ecn, "HOW", "Congestion: off, notify (default) or control")
       ->check(CLI::IsMember({"off", "notify", "control"}));
+  add("--local", run_values.local, "HOW",
+      "Memory of this host's processes: direct, or off (packets)")
+      ->check(CLI::IsMember({"direct", "off"}));
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");

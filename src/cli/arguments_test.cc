@@ -114,6 +114,7 @@ TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
                          {"run", "--netdev", "", "p"},
                          {"run", "--pin", "glue", "p"},
                          {"run", "--ecn", "loud", "p"},
+                         {"run", "--local", "somehow", "p"},
                          {"run", ""},
                          {"ledger"},
                          {"explain"},

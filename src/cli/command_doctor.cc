@@ -123,9 +123,10 @@ Findings all_findings(const std::vector<std::string>& program) {
        {check_kernel(kernel), check_pins(pin_facts()), check_copying(copy_method(), kernel),
         check_checksums(os::optional_function(wire::kFasterLibrary, wire::kFasterFunction) !=
                         nullptr),
-        check_namespaces(os::namespaces()), device_findings(), check_port(port_sockets()),
-        check_socket_buffers(os::limits()), check_stock_devices(stock_devices()),
-        library_findings(program)})
+        check_namespaces(os::namespaces()),
+        check_same_host(os::namespaces(), kernel, os::env_text("SOFTHCA_LOCAL")), device_findings(),
+        check_port(port_sockets()), check_socket_buffers(os::limits()),
+        check_stock_devices(stock_devices()), library_findings(program)})
     all.insert(all.end(), part.begin(), part.end());
   return all;
 }

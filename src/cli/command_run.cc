@@ -80,6 +80,7 @@ os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& l
   if (run.ledger) changes.emplace_back("SOFTHCA_LEDGER", absolute_name(*run.ledger));
   if (run.faults) changes.emplace_back("SOFTHCA_FAULTS", absolute_name(*run.faults));
   if (run.ecn) changes.emplace_back("SOFTHCA_ECN", *run.ecn);
+  if (run.local) changes.emplace_back("SOFTHCA_LOCAL", *run.local);
   if (run.pin) changes.emplace_back("SOFTHCA_PIN", *run.pin);
   return changes;
 }

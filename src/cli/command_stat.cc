@@ -20,6 +20,13 @@ std::string_view state_name(transport::QpState state) {
   return at < kNames.size() ? kNames[at] : "?";  // another process wrote it
 }
 
+// How one-sided requests reach the peer.
+std::string path_text(const driver::PublishedQp& qp) {
+  if (qp.is_direct) return "memory";
+  const trace::ReasonInfo* const why = trace::find_reason(qp.why_not_direct);
+  return why == nullptr ? "packets" : "packets: " + std::string(why->name);
+}
+
 // The rights of a region as words: "local_write remote_read".
 std::string access_text(std::uint32_t bits) {
   constexpr std::pair<driver::Access, std::string_view> kNames[] = {
@@ -61,6 +68,7 @@ Json json_of(const PublishedDevice& device) {
                    {"dest_qpn", qp.dest_qpn.value},
                    {"dest_gid", wire::gid_text(qp.destination)},
                    {"path_mtu", qp.path_mtu_bytes},
+                   {"path", path_text(qp)},
                    {"counters", json_of(qp.counters)}});
   Json regions = Json::array();
   for (const driver::PublishedRegion& region : device.regions)
@@ -84,26 +92,32 @@ void print_queue_pairs(const PublishedDevice& device, Terminal& terminal) {
     terminal.out << "  no queue pairs\n";
     return;
   }
-  Table table(
-      {{"QP"}, {"STATE"}, {"PD", Table::Align::Right}, {"PATH MTU", Table::Align::Right}, {"PEER"}},
-      2);
+  Table table({{"QP"},
+               {"STATE"},
+               {"PD", Table::Align::Right},
+               {"PATH MTU", Table::Align::Right},
+               {"PEER"},
+               {"ONE-SIDED BY"}},
+              2);
   for (const driver::PublishedQp& qp : device.qps) {
     const bool connected = !qp.destination.is_zero();
     table.add_row({fmt::format("{:#08x}", qp.qpn.value), std::string(state_name(qp.state)),
                    std::to_string(qp.pd), connected ? std::to_string(qp.path_mtu_bytes) : "-",
                    connected ? fmt::format("{} QP {:#08x}", wire::address_text(qp.destination),
                                            qp.dest_qpn.value)
-                             : "-"});
+                             : "-",
+                   connected ? path_text(qp) : "-"});
   }
   terminal.out << table.text(terminal.look);
 }
 
 bool is_traffic(trace::QpCounter counter) { return counter <= trace::QpCounter::BytesReceived; }
 
-// Acknowledgements are no trouble.
+// Acknowledgements are no trouble, and what needs no packets is none either.
 bool is_trouble(trace::QpCounter counter) {
   using enum trace::QpCounter;
-  return !is_traffic(counter) && counter != AcksSent && counter != AcksReceived;
+  return !is_traffic(counter) && counter != AcksSent && counter != AcksReceived &&
+         counter != DirectRequests && counter != DirectBytes;
 }
 
 void print_traffic(const PublishedDevice& device, Terminal& terminal) {
@@ -112,11 +126,14 @@ void print_traffic(const PublishedDevice& device, Terminal& terminal) {
                {"SENT", Table::Align::Right},
                {"BYTES", Table::Align::Right},
                {"RECEIVED", Table::Align::Right},
+               {"BYTES", Table::Align::Right},
+               {"BY MEMORY", Table::Align::Right},
                {"BYTES", Table::Align::Right}},
               2);
   for (const driver::PublishedQp& qp : device.qps) {
     std::vector<std::string> cells{fmt::format("{:#08x}", qp.qpn.value)};
-    for (const auto which : {PacketsSent, BytesSent, PacketsReceived, BytesReceived})
+    for (const auto which :
+         {PacketsSent, BytesSent, PacketsReceived, BytesReceived, DirectRequests, DirectBytes})
       cells.push_back(grouped(qp.counters.get(which)));
     table.add_row(std::move(cells));
   }

@@ -208,11 +208,27 @@ Findings check_namespaces(const os::Namespaces& spaces) {
                                                    inside)));
   if (spaces.unprivileged_user_namespaces == false)
     found.push_back(ok("user namespaces", "not for ordinary users; SoftHCA needs none"));
-  if (spaces.ptrace_scope.value_or(0) > 0)
-    found.push_back(ok("ptrace", fmt::format("Yama ptrace_scope {}: a program's access to itself, "
-                                             "which SoftHCA needs, is not affected",
-                                             *spaces.ptrace_scope)));
   return found;
+}
+
+Findings check_same_host(const os::Namespaces& spaces, const os::KernelFeatures& kernel,
+                         const std::optional<std::string>& setting) {
+  constexpr const char* kTopic = "same host";
+  constexpr const char* kPackets = "one-sided requests between processes here go as packets: ";
+  if (setting == "off")
+    return {note(kTopic, std::string(kPackets) + "SOFTHCA_LOCAL is off", "unset SOFTHCA_LOCAL")};
+  if (!kernel.process_vm.works())
+    return {note(kTopic,
+                 fmt::format("{}process_vm_readv: {}", kPackets, kernel.process_vm.error_text()),
+                 "allow process_vm_readv and process_vm_writev in the seccomp profile")};
+  if (spaces.ptrace_scope.value_or(0) > 0)
+    return {note(kTopic,
+                 fmt::format("{}Yama's ptrace_scope is {}; a program's access to itself, which "
+                             "SoftHCA needs, is not affected",
+                             kPackets, *spaces.ptrace_scope),
+                 "as root: sysctl -w kernel.yama.ptrace_scope=0")};
+  return {
+      ok(kTopic, "one-sided requests between processes of one user are executed in their memory")};
 }
 
 Findings check_port(const std::vector<PortSocket>& sockets) {

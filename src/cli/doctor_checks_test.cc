@@ -185,6 +185,18 @@ TEST(DoctorChecks, NotesContainers) {
   EXPECT_EQ(check_namespaces(inside)[0].level, Level::Note);
 }
 
+TEST(DoctorChecks, SayWhatKeepsProcessesOutOfEachOthersMemory) {
+  os::KernelFeatures kernel;
+  EXPECT_EQ(check_same_host({}, kernel, std::nullopt)[0].level, Level::Ok);
+  EXPECT_EQ(check_same_host({}, kernel, "off")[0].level, Level::Note);
+  os::Namespaces yama;
+  yama.ptrace_scope = 1;
+  EXPECT_NE(check_same_host(yama, kernel, "direct")[0].remedy.find("ptrace_scope=0"),
+            std::string::npos);
+  kernel.process_vm = {.error = 1};
+  EXPECT_NE(check_same_host({}, kernel, std::nullopt)[0].remedy.find("seccomp"), std::string::npos);
+}
+
 TEST(DoctorChecks, NotesSmallSocketBuffers) {
   const Findings found =
       check_socket_buffers({.receive_buffer_max_bytes = 212992, .send_buffer_max_bytes = 4 << 20});

@@ -125,7 +125,8 @@ std::vector<Chapter> device_chapters() {
        {count("packets sent", Counter::PacketsSent),
         count("packets received", Counter::PacketsReceived),
         count("bytes sent, headers included", Counter::PacketBytesSent),
-        count("packets sent again", Counter::Retransmits)}},
+        count("packets sent again", Counter::Retransmits),
+        count("requests without packets", Counter::DirectRequests)}},
   };
 }
 

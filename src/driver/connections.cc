@@ -114,7 +114,7 @@ Result<void, Reason> Connections::open_addresses(const wire::Gid& address) {
 }
 
 Result<cm::ListenerId, Reason> Connections::listen(const cm::ListenRequest& request,
-                                                   ConnectionSink& sink) {
+                                                   cm::ConnectionSink& sink) {
   if (const auto opened = open_addresses(request.address); !opened) return opened.error();
   const auto id = agent_.listen(request);
   if (!id) return id.error();
@@ -138,7 +138,7 @@ void Connections::close(cm::ListenerId listener) {
   agent_.close(listener);
 }
 
-Connections::Id Connections::connect(const cm::ConnectRequest& request, ConnectionSink& sink,
+Connections::Id Connections::connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink,
                                      Time now) {
   if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
   return with_agent(now, [&]() -> Id {
@@ -148,7 +148,7 @@ Connections::Id Connections::connect(const cm::ConnectRequest& request, Connecti
   });
 }
 
-Connections::Id Connections::resolve(const cm::ResolveRequest& request, ConnectionSink& sink,
+Connections::Id Connections::resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink,
                                      Time now) {
   if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
   return with_agent(now, [&]() -> Id {
@@ -284,7 +284,7 @@ void Connections::hand_out(const cm::Event& event, Time now) {
       event.kind == EventKind::ConnectRequest || event.kind == EventKind::ResolveRequest;
   if (is_request || event.kind == EventKind::BacklogFull) {
     const auto listener = listeners_.find(event.listener);
-    ConnectionSink* const sink =
+    cm::ConnectionSink* const sink =
         listener == listeners_.end() ? nullptr : listener->second.sink->on_event(event);
     if (!is_request) return;
     if (sink != nullptr) {

@@ -26,8 +26,8 @@
 
 #include "base/prng.h"
 #include "cm/agent.h"
+#include "cm/event.h"
 #include "driver/attributes.h"
-#include "driver/connection_sink.h"
 #include "driver/engine_parts.h"
 #include "nic/device.h"
 
@@ -46,10 +46,10 @@ class Connections {
 
   // See abi/connections.h. `request` is for an address of the port, or for all.
   Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
-                                               ConnectionSink& sink);
+                                               cm::ConnectionSink& sink);
   void close(cm::ListenerId listener);
-  Id connect(const cm::ConnectRequest& request, ConnectionSink& sink, Time now);
-  Id resolve(const cm::ResolveRequest& request, ConnectionSink& sink, Time now);
+  Id connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink, Time now);
+  Id resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink, Time now);
   Done accept(wire::CommId id, const cm::AcceptRequest& request, Time now);
   Done answer(wire::CommId id, const cm::ResolveAnswer& resolution, Time now);
   Done reject(wire::CommId id, ConstBytes private_bytes, Time now);
@@ -81,7 +81,7 @@ class Connections {
     Time believed_from{};
   };
   struct Listening {
-    ConnectionSink* sink{};
+    cm::ConnectionSink* sink{};
     wire::ServiceId service{};
     wire::Gid address{};
   };
@@ -112,7 +112,7 @@ class Connections {
   cm::Agent agent_;
   std::vector<wire::Gid> addresses_;  // of the port
   std::map<cm::ListenerId, Listening> listeners_;
-  std::map<wire::CommId, ConnectionSink*> sinks_;
+  std::map<wire::CommId, cm::ConnectionSink*> sinks_;
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::deque<Held> held_;                          // in this order

@@ -24,7 +24,8 @@ EngineState::EngineState(const EngineParts& p)
               .first_qpn = p.first_qpn,
               .qpn_start = static_cast<std::uint32_t>(p.seed >> 16),
               .faults = p.faults,
-              .congestion = p.congestion}),
+              .congestion = p.congestion,
+              .neighbours = p.neighbours}),
       registrations(parts, device.keys()),
       pds(1, nic::kMaxPds) {
   parts.config.set_bus_master(true);

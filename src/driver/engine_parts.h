@@ -16,6 +16,7 @@
 #include "link/frame_port.h"
 #include "link/link.h"
 #include "nic/records.h"
+#include "nic/same_host.h"
 #include "pcie/config_space.h"
 #include "trace/journal.h"
 #include "transport/congestion.h"
@@ -79,6 +80,7 @@ struct EngineParts {
   link::FramePort* frames = nullptr;   // null: those frames stay in the device
   faults::Injector* faults = nullptr;  // a plan of faults; null: none
   transport::CongestionSettings congestion = {};
+  nic::SameHost* neighbours = nullptr;  // null: nobody else is on this host
 };
 
 }  // namespace softhca::driver

@@ -28,6 +28,8 @@ PublishedQp published(const nic::QpRecord& record) {
                  .pd = record.pd,
                  .destination = {},
                  .path_mtu_bytes = record.path_mtu,
+                 .is_direct = record.path == nic::kPathDirect,
+                 .why_not_direct = static_cast<trace::ReasonId>(record.path & 0xffff),
                  .counters = record.counters};
   std::memcpy(qp.destination.bytes.data(), record.destination, sizeof record.destination);
   return qp;

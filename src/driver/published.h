@@ -23,6 +23,9 @@ struct PublishedQp {
   std::uint32_t pd{};
   wire::Gid destination;
   std::uint32_t path_mtu_bytes{};
+  // One-sided requests are executed in the peer's memory; else perhaps why they go as packets.
+  bool is_direct{};
+  trace::ReasonId why_not_direct{};
   trace::QpCounters counters;
 };
 

@@ -77,7 +77,9 @@ bool is_table_memory(ConstBytes memory, TableHeader& header) {
          fits(header.counters_at, header.counters, sizeof(std::uint64_t)) &&
          fits(header.qps_at, header.qps, sizeof(nic::QpRecord)) &&
          fits(header.refusals_at, header.refusals, sizeof(RefusalRecord)) &&
-         fits(header.keys_at, header.keys, sizeof(nic::KeyRecord));
+         fits(header.keys_at, header.keys, sizeof(nic::KeyRecord)) &&
+         fits(header.translations_at, TableMemory::kTranslations, sizeof(std::uint64_t)) &&
+         header.iommu_at % kPage4K == 0 && fits(header.iommu_at, TableMemory::kIommuBytes, 1);
 }
 
 }  // namespace softhca::driver

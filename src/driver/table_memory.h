@@ -15,7 +15,7 @@
 namespace softhca::driver {
 
 inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
-inline constexpr std::uint32_t kTableVersion = 4;
+inline constexpr std::uint32_t kTableVersion = 5;
 inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
 
 struct TableHeader {
@@ -40,8 +40,14 @@ struct TableHeader {
   std::uint64_t srqs{};
   std::uint64_t refusals_at{};
   std::uint64_t refusals{};
+  std::uint64_t own_address{};    // of this header in its process
+  std::uint32_t iommu_root{};     // frame of the IOMMU's first table
+  std::int32_t accessors_file{};  // descriptor of the table of accessors (local/accessors.h) + 1;
+                                  // 0: peers of this host are not let in
 };
-static_assert(sizeof(TableHeader) == 192);
+static_assert(sizeof(TableHeader) == 208);
+
+inline constexpr const char* kAccessorsName = "softhca-accessors";
 
 // What the device said no to, as it was told on stderr or would have been: the last ones, in a
 // ring.

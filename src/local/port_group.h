@@ -23,7 +23,7 @@
 #include "local/port_table.h"
 #include "local/qpn_block.h"
 #include "os/host_name.h"
-#include "os/peer_table.h"
+#include "os/peer_memory.h"
 #include "os/udp_socket.h"
 #include "trace/reason.h"
 

@@ -1,6 +1,8 @@
 #include "nic/device.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 
 #include "base/assert.h"
 
@@ -18,9 +20,10 @@ Device::Device(const Parts& parts)
       interrupts_(parts.interrupts),
       tables_(parts.tables),
       faults_(parts.faults),
+      neighbours_(parts.neighbours),
       congestion_(parts.congestion),
-      keys_(parts.tables),
-      memory_(parts.memory, keys_, parts.tracer),
+      keys_(parts.tables, parts.neighbours),
+      memory_(parts.memory, keys_, parts.tracer, parts.neighbours),
       srqs_(parts.tables.srqs, parts.first_qpn, parts.qpn_start, memory_, parts.tracer),
       frame_port_(parts.frames),
       first_qpn_(parts.first_qpn),
@@ -66,7 +69,7 @@ void Device::create_qp(const QpContext& context) {
   slot = {};
   QpRecord& record = tables_.qps[index];
   slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters,
-                                        congestion_, faults_);
+                                        congestion_, faults_, neighbours_);
   if (faults_ != nullptr) faults_->note_queue_pair(context.qpn);
   used_slots_.push_back(index);
   record = {.qpn = context.qpn.value,
@@ -84,6 +87,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   Slot* slot = find(qpn);
   ASSERT(slot != nullptr);
   const std::uint32_t index = qpn.value - first_qpn_;
+  set_published_state(qpn, static_cast<std::uint32_t>(QpState::Reset));
   tables_.qps[index] = {.generation = tables_.qps[index].generation};
   keys_.forget_queue_pair(qpn);
   if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
@@ -100,6 +104,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
   send_owed(now);
   QueuePair& qp = *slot->qp;
   const QpState from = qp.state();
+  set_published_state(qpn, static_cast<std::uint32_t>(QpState::Reset));  // it is being changed
   switch (to) {
     case QpState::Reset:
       qp.to_reset();
@@ -134,6 +139,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
   record.path_mtu = attributes.path_mtu_bytes;
   std::memcpy(record.destination, attributes.address.destination.bytes.data(),
               sizeof record.destination);
+  std::memcpy(record.source, qp.path().source.bytes.data(), sizeof record.source);
   if (from != to)
     tracer_.emit(EventKind::QpState, now, qpn.value, static_cast<std::uint64_t>(from),
                  static_cast<std::uint64_t>(to));
@@ -157,7 +163,7 @@ void Device::stop(const trace::Reason& why, Time now) {
     Slot& slot = slots_[index];
     if (slot.qp->state() == QpState::Reset) continue;
     slot.failure_told = true;
-    slot.qp->enter_error(Status::Flushed, why, now);
+    enter_error(slot, why, now);
     after_work(slot, now);
   }
 }
@@ -211,14 +217,13 @@ void Device::after_work(Slot& slot, Time now) {
       if (only_sends)  // IBTA 10.3.1.6
         qp.enter_send_error(now);
       else
-        qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+        enter_error(slot, {.id = ReasonId::Flushed}, now);
     }
   };
   drain();
   if (const auto failure = qp.poll_failure()) {
     on_failure(slot, failure->reason, now);
-    if (qp.state() != QpState::Error)
-      qp.enter_error(Status::Flushed, {.id = ReasonId::Flushed}, now);
+    if (qp.state() != QpState::Error) enter_error(slot, {.id = ReasonId::Flushed}, now);
     drain();
     using transport::ResponderEvent;
     if (failure->event != ResponderEvent::None)
@@ -243,9 +248,28 @@ void Device::publish(Slot& slot) {
   const auto store = [](std::uint32_t& cell, std::uint32_t value) {
     std::atomic_ref<std::uint32_t>(cell).store(value, std::memory_order_release);
   };
-  store(record.state, static_cast<std::uint32_t>(qp.state()));
   store(record.send_done, qp.send_done());
   store(record.receive_done, qp.receive_done());
+  Expected expected = qp.expected();
+  expected.established |= slot.established_told;
+  store(record.expects, expected.word());
+  store(record.path, qp.path_word());
+  store(record.state, static_cast<std::uint32_t>(qp.state()));
+}
+
+// Peers of this host that were let in by the state before have left when this returns.
+void Device::set_published_state(wire::Qpn qpn, std::uint32_t state) {
+  std::atomic_ref cell(tables_.qps[qpn.value - first_qpn_].state);
+  const auto before = static_cast<QpState>(cell.load(std::memory_order_relaxed));
+  cell.store(state);
+  if (neighbours_ != nullptr && before >= QpState::Rtr && before <= QpState::Sqd)
+    neighbours_->wait_until_left();
+}
+
+// No peer of this host is in there any more when the program hears of it.
+void Device::enter_error(Slot& slot, const trace::Reason& reason, Time now) {
+  set_published_state(slot.qp->context().qpn, static_cast<std::uint32_t>(QpState::Error));
+  slot.qp->enter_error(Status::Flushed, reason, now);
 }
 
 void Device::on_failure(Slot& slot, const trace::Reason& reason, Time now) {
@@ -287,7 +311,7 @@ void Device::fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now) {
 void Device::fail_qp(Slot& slot, const trace::Reason& why, Time now) {
   if (slot.qp->state() == QpState::Error || slot.qp->state() == QpState::Reset) return;
   on_failure(slot, why, now);
-  slot.qp->enter_error(Status::Flushed, why, now);
+  enter_error(slot, why, now);
   raise_event(EqeKind::QpFatal, slot.qp->context().qpn.value, why.id, now);
   after_work(slot, now);  // what was flushed may belong to another queue, which has not failed
 }

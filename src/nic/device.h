@@ -57,6 +57,7 @@ class Device {
     std::uint32_t qpn_start = 0;         // where in the block numbering starts
     faults::Injector* faults = nullptr;  // a plan of faults
     transport::CongestionSettings congestion = {};
+    SameHost* neighbours = nullptr;  // null: nobody else is on this host
   };
   explicit Device(const Parts& parts);
 
@@ -198,6 +199,8 @@ class Device {
   // device.cc
   void after_work(Slot& slot, Time now);
   void publish(Slot& slot);
+  void set_published_state(wire::Qpn qpn, std::uint32_t state);
+  void enter_error(Slot& slot, const trace::Reason& reason, Time now);
   void write_cqe(const PendingCqe& pending, Time now);
   void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
   void on_failure(Slot& slot, const trace::Reason& reason, Time now);
@@ -252,6 +255,7 @@ class Device {
   pcie::InterruptTarget& interrupts_;
   Tables tables_;
   faults::Injector* faults_;
+  SameHost* neighbours_;
   transport::CongestionSettings congestion_;
   KeyTable keys_;
   Multicast multicast_;

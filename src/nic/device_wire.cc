@@ -96,6 +96,7 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
     if (qp.state() == QpState::Rtr && !slot.established_told) {
       slot.established_told = true;
       raise_event(EqeKind::Established, bth.dest_qpn.value, trace::ReasonId::None, now);
+      publish(slot);
     }
   }
   qp.end_run();

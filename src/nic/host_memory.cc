@@ -46,7 +46,10 @@ trace::Reason HostMemory::check(const KeyAccess& access, wire::Qpn qpn, Time now
 Outcome HostMemory::resolve_some(KeyAccess& access, Direction direction, pcie::SpanList& spans,
                                  Time now) {
   Outcome outcome{.ready_at = now};
-  std::uint64_t room = kMostInParts;
+  // A piece of n bytes takes at most as many spans as it touches pages.
+  std::uint64_t room = spans.all().size() + 2 < pcie::SpanList::kCapacity
+                           ? kMostInParts - spans.all().size() * kPage4K
+                           : 0;
   while (access.bytes != 0 && room != 0) {
     BusPiece piece = keys_.locate(access);
     if (piece.bytes > room) piece.bytes = room;
@@ -178,8 +181,35 @@ Outcome HostMemory::write(const KeyAccess& access, wire::Qpn qpn, std::span<cons
                           Time now) {
   return move_parts(access, qpn, from, now);
 }
+
+namespace {
+
+class AtomicsLock {
+ public:
+  explicit AtomicsLock(SameHost* neighbours) : neighbours_(neighbours) {
+    if (neighbours_ != nullptr) neighbours_->lock_atomics();
+  }
+  ~AtomicsLock() {
+    if (neighbours_ != nullptr) neighbours_->unlock_atomics();
+  }
+  AtomicsLock(const AtomicsLock&) = delete;
+  AtomicsLock& operator=(const AtomicsLock&) = delete;
+
+ private:
+  SameHost* neighbours_;
+};
+
+}  // namespace
+
+Outcome HostMemory::resolve(const KeyAccess& access, Direction direction, pcie::SpanList& spans,
+                            Time now) {
+  KeyAccess some = access;
+  return resolve_some(some, direction, spans, now);
+}
+
 Outcome HostMemory::change(const KeyAccess& access, wire::Qpn qpn, const Change& how,
                            std::uint64_t& original, Time now) {
+  const AtomicsLock lock(neighbours_);
   Outcome outcome = read(access, qpn, writable_bytes_of(original), now);
   if (!outcome || (how.is_swap && original != how.compare)) return outcome;
   const std::uint64_t changed = how.is_swap ? how.swap_or_add : original + how.swap_or_add;

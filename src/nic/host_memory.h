@@ -19,8 +19,9 @@ namespace softhca::nic {
 class HostMemory {
  public:
   // OWNS nothing.
-  HostMemory(pcie::DmaPort& port, KeyTable& keys, trace::Tracer& tracer)
-      : port_(port), keys_(keys), tracer_(tracer) {}
+  HostMemory(pcie::DmaPort& port, KeyTable& keys, trace::Tracer& tracer,
+             SameHost* neighbours = nullptr)
+      : port_(port), keys_(keys), tracer_(tracer), neighbours_(neighbours) {}
 
   // Asks the key table only; counts and traces the answer.
   trace::Reason check(const KeyAccess& access, wire::Qpn qpn, Time now);
@@ -34,8 +35,14 @@ class HostMemory {
                       Time now);
   static constexpr std::uint64_t kMostInParts = (pcie::SpanList::kCapacity - 2) * kPage4K;
 
+  // Where the bytes of an access lie, for whoever moves them elsewhere: the first ones, as many as
+  // `spans` surely has room for. Gives how many. REQUIRES: check() gave None.
+  pcie::Outcome resolve(const KeyAccess& access, pcie::Direction direction, pcie::SpanList& spans,
+                        Time now);
+
   // Reads, changes and writes the eight bytes at a multiple of eight; gives what lay there before
-  // in `original`. Nothing else of this device comes between, since one caller at a time owns it.
+  // in `original`. Nothing else of this device comes between, since one caller at a time owns it,
+  // and no peer of this host.
   // What processors and other devices do to the bytes meanwhile is not excluded.
   struct Change {
     bool is_swap{};  // if they equal `compare`; else `swap_or_add` is added
@@ -50,6 +57,8 @@ class HostMemory {
   pcie::Outcome write_bus(BusAddr at, ConstBytes from, Time now);
 
   KeyTable& keys() { return keys_; }
+  // By a key of the device's own memory, or of none.
+  bool is_off_bus(const KeyAccess& access) const;
   DeviceMemory& on_device() { return on_device_; }
 
   // Where pieces are put together, so that they move as one.
@@ -82,8 +91,6 @@ class HostMemory {
   template <class Part>
   pcie::Outcome move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,
                            Time now);
-  // By a key of the device's own memory, or of none.
-  bool is_off_bus(const KeyAccess& access) const;
   template <class Buffer>
   pcie::Outcome move_off_bus(const KeyAccess& access, Buffer buffer, Time now);
   pcie::Outcome move_on_device(const KeyAccess& access, Bytes to, Time now);
@@ -96,6 +103,7 @@ class HostMemory {
   pcie::DmaPort& port_;
   KeyTable& keys_;
   trace::Tracer& tracer_;
+  SameHost* neighbours_;  // null: none
   DeviceMemory on_device_;
   Staged staged_;
   std::vector<std::byte> staging_ = std::vector<std::byte>(kStagingBytes);

@@ -1,6 +1,7 @@
 #include "nic/key_table.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "base/assert.h"
 #include "base/range.h"
@@ -51,13 +52,19 @@ std::uint32_t pages_of(const KeyRecord& key) {
 }  // namespace
 
 Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access, wire::Qpn qpn) {
+  const std::uint32_t index = access.key.index();
+  if (index < keys.size()) return check_record(keys[index], access, qpn);
+  return {.id = ReasonId::KeyUnknown,
+          .object = access.key.value,
+          .address = access.address,
+          .length = access.bytes};
+}
+
+Reason check_record(const KeyRecord& key, const KeyAccess& access, wire::Qpn qpn) {
   const auto refuse = [&](ReasonId id) {
     return Reason{
         .id = id, .object = access.key.value, .address = access.address, .length = access.bytes};
   };
-  const std::uint32_t index = access.key.index();
-  if (index >= keys.size()) return refuse(ReasonId::KeyUnknown);
-  const KeyRecord& key = keys[index];
   if (key.generation == 0) return refuse(ReasonId::KeyUnknown);
   if (!is_state(key, KeyState::Valid) || key.variant != access.key.variant())
     return refuse(is_state(key, KeyState::Unbound) ? ReasonId::WindowUnbound : ReasonId::KeyStale);
@@ -98,8 +105,10 @@ BusPiece first_piece(std::span<const KeyRecord> keys, std::span<const std::uint6
   return {advance(BusAddr{page}, in_page), std::min(bytes, kPage4K - in_page)};
 }
 
-KeyTable::KeyTable(Tables tables)
-    : tables_(tables), free_(1, static_cast<std::uint32_t>(tables.keys.size()) - 1) {
+KeyTable::KeyTable(Tables tables, SameHost* neighbours)
+    : tables_(tables),
+      neighbours_(neighbours),
+      free_(1, static_cast<std::uint32_t>(tables.keys.size()) - 1) {
   ASSERT(tables.keys.size() >= 2);  // entry 0 stays free, so that key 0 is never valid
   if (!tables.translations.empty())
     free_pages_.emplace(0, static_cast<std::uint32_t>(tables.translations.size()));
@@ -130,6 +139,18 @@ void KeyTable::give_back_pages(std::uint32_t first, std::uint32_t count) {
     }
   }
   free_pages_.emplace(first, count);
+}
+
+// What is in the record counts from now on.
+void KeyTable::open(KeyRecord& record) {
+  std::atomic_ref(record.state)
+      .store(static_cast<std::uint32_t>(KeyState::Valid), std::memory_order_release);
+}
+
+// Nobody gets in by it any more, and nobody is inside when this returns.
+void KeyTable::close(KeyRecord& record, KeyState state) {
+  std::atomic_ref(record.state).store(static_cast<std::uint32_t>(state));
+  if (neighbours_ != nullptr) neighbours_->wait_until_left();
 }
 
 // All but what makes it valid.
@@ -166,7 +187,7 @@ Result<wire::Key, Reason> KeyTable::insert(const Entry& entry) {
     return bad;
   }
   ++key.generation;
-  key.state = static_cast<std::uint32_t>(KeyState::Valid);
+  open(key);
   return wire::Key::of(*index, static_cast<std::uint8_t>(key.variant));
 }
 
@@ -174,7 +195,10 @@ Result<void, Reason> KeyTable::replace(wire::Key key, const Entry& entry) {
   ASSERT(find(key) != nullptr && !has_windows(key));
   KeyRecord& record = tables_.keys[key.index()];
   const KeyRecord before = record;
-  if (const Reason bad = fill(record, entry)) return bad;
+  close(record, KeyState::Free);
+  const Reason bad = fill(record, entry);
+  open(record);
+  if (bad) return bad;
   if (is_layout(before, KeyLayout::Pages)) give_back_pages(before.first_page, pages_of(before));
   return {};
 }
@@ -182,14 +206,16 @@ Result<void, Reason> KeyTable::replace(wire::Key key, const Entry& entry) {
 void KeyTable::set_rights(wire::Key key, std::uint32_t pd, std::uint32_t access) {
   ASSERT(find(key) != nullptr && !has_windows(key));
   KeyRecord& record = tables_.keys[key.index()];
+  close(record, KeyState::Free);
   record.pd = pd;
   record.access = access;
+  open(record);
 }
 
 void KeyTable::remove(wire::Key key) {
   ASSERT(find(key) != nullptr && !has_windows(key));
   KeyRecord& record = tables_.keys[key.index()];
-  record.state = static_cast<std::uint32_t>(KeyState::Free);
+  close(record, KeyState::Free);
   record.variant = (record.variant + 1) & 0xff;
   if (is_layout(record, KeyLayout::Pages)) give_back_pages(record.first_page, pages_of(record));
   free_.give_back(key.index());

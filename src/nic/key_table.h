@@ -28,6 +28,7 @@
 #include "base/free_list.h"
 #include "base/result.h"
 #include "nic/records.h"
+#include "nic/same_host.h"
 #include "trace/reason.h"
 #include "wire/psn.h"
 
@@ -51,6 +52,8 @@ struct BusPiece {
 
 // May queue pair `qpn` make this access?
 trace::Reason check_key(std::span<const KeyRecord> keys, const KeyAccess& access, wire::Qpn qpn);
+// The same, where the record that the key names is in hand.
+trace::Reason check_record(const KeyRecord& key, const KeyAccess& access, wire::Qpn qpn);
 
 // The first piece of [address, +bytes) of an entry. REQUIRES: check_key gave None for it, and it is
 // not a null region.
@@ -63,8 +66,9 @@ enum class WindowType : std::uint8_t { One = 1, Two = 2 };
 
 class KeyTable {
  public:
-  // OWNS nothing; the tables outlive it. REQUIRES: at least two key records.
-  explicit KeyTable(Tables tables);
+  // OWNS nothing; the tables outlive it. `neighbours` are asked to leave what is taken back; null:
+  // there are none. REQUIRES: at least two key records.
+  explicit KeyTable(Tables tables, SameHost* neighbours = nullptr);
 
   struct Entry {
     std::uint32_t pd{};
@@ -139,6 +143,8 @@ class KeyTable {
   }
 
  private:
+  static void open(KeyRecord& record);
+  void close(KeyRecord& record, KeyState state);
   trace::Reason fill(KeyRecord& record, const Entry& entry);
   trace::Reason check_bind(const Bind& bind, WindowType type) const;
   void unbind(std::uint32_t index);
@@ -146,6 +152,7 @@ class KeyTable {
   void give_back_pages(std::uint32_t first, std::uint32_t count);
 
   Tables tables_;
+  SameHost* neighbours_;
   FreeList free_;
   std::map<std::uint32_t, std::uint32_t> free_pages_;  // first -> count, no two touch
   std::map<std::uint32_t, WindowType> windows_;        // by index

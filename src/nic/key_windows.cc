@@ -60,7 +60,7 @@ void KeyTable::remove_windows() {
 void KeyTable::unbind(std::uint32_t index) {
   KeyRecord& record = tables_.keys[index];
   if (record.state != kValid) return;
-  record.state = kUnbound;
+  close(record, KeyState::Unbound);
   const auto region = bound_.find(record.first_page);
   ASSERT(region != bound_.end());
   if (--region->second == 0) bound_.erase(region);
@@ -115,7 +115,7 @@ Reason KeyTable::bind(const Bind& bind, std::uint32_t pd, wire::Qpn qpn) {
   record.first_page = bind.region.index();
   record.bus = bind.address;
   record.page_offset = is_second ? qpn.value : 0;
-  record.state = kValid;
+  open(record);
   ++bound_[record.first_page];
   return {};
 }

@@ -49,13 +49,15 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
                      trace::Tracer& tracer, trace::QpCounters& counters,
-                     const transport::CongestionSettings& congestion, faults::Injector* faults)
+                     const transport::CongestionSettings& congestion, faults::Injector* faults,
+                     SameHost* neighbours)
     : context_(context),
       memory_(memory),
       shared_(shared),
       tracer_(tracer),
       counters_(counters),
       faults_(faults),
+      neighbours_(neighbours),
       congestion_(congestion),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
@@ -179,6 +181,8 @@ void QueuePair::to_reset() {
   receives_.clear();
   flushed_.clear();
   rendezvous_.clear();
+  direct_ = {};
+  held_.reset();
   stalled_until_ = {};
   notifications_ = {};
   rate_.reset();

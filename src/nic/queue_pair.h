@@ -20,6 +20,7 @@
 #include "nic/limits.h"
 #include "nic/receive_queue.h"
 #include "nic/ring_format.h"
+#include "nic/same_host.h"
 #include "nic/shared_receive_queue.h"
 #include "nic/steering.h"
 #include "transport/attributes.h"
@@ -78,10 +79,12 @@ class QueuePair final : public transport::MemoryPort {
   static constexpr std::size_t kStagedPackets = 64;  // whose payload is read at once
   static constexpr std::size_t kTurnBytes = 65536;
 
-  // `counters` and `congestion` outlive this object; `faults` is null without a plan of them.
+  // `counters` and `congestion` outlive this object; `faults` is null without a plan of them,
+  // `neighbours` where there can be none.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
             trace::Tracer& tracer, trace::QpCounters& counters,
-            const transport::CongestionSettings& congestion, faults::Injector* faults);
+            const transport::CongestionSettings& congestion, faults::Injector* faults,
+            SameHost* neighbours = nullptr);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -164,6 +167,9 @@ class QueuePair final : public transport::MemoryPort {
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
   trace::QpCounters& counters() { return counters_; }
+  Expected expected() const;  // without what the program was told
+  // As QpRecord has it.
+  std::uint32_t path_word() const { return direct_.path; }
 
   // MemoryPort, for the transport.
   trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
@@ -187,6 +193,22 @@ class QueuePair final : public transport::MemoryPort {
     std::vector<std::byte> inline_bytes;
   };
   static constexpr std::uint32_t kFetchedSlots = 256;  // more than the requester takes ahead
+
+  // How one-sided requests reach a peer on this host.
+  struct Direct {
+    std::shared_ptr<Neighbour> neighbour;  // null: none, or not asked for yet
+    Time again_at{};                       // they go as packets until then
+    Duration pause{};                      // the last one
+    std::uint32_t path{};                  // as QpRecord has it
+    std::uint32_t behind_packets{};        // behind the last request that had to go as packets
+  };
+  // WRITEs that are executed together.
+  struct DirectBatch {
+    std::vector<transport::SendWork> works;
+    std::vector<DirectRequest> requests;
+    pcie::SpanList local;
+  };
+  enum class Way : std::uint8_t { Packets, Direct, Later };
 
   // What the device does by itself for a rendezvous: reads the message, then tells the peer.
   struct Rendezvous {
@@ -222,15 +244,28 @@ class QueuePair final : public transport::MemoryPort {
                                  Time now);
   void fail_by_plan(transport::SendWork& work, std::uint64_t wr_id, Time now);
   trace::Reason check_atomic(std::uint64_t bytes) const;
-  void post(const transport::SendWork& work, const Fetched& request);
+  void post(const transport::SendWork& work);
   void on_payload_fault(std::uint32_t work, const trace::Reason& reason);
+  // queue_pair_direct.cc
+  Way way_of(const transport::SendWork& work, Time now);
+  Neighbour* find_neighbour(Time now);
+  void start(const transport::SendWork& work, Time now);
+  bool join_batch(const transport::SendWork& work, Time now);
+  void run_batch(Time now);
+  bool execute_direct(const transport::SendWork& work, Time now);
+  std::uint64_t locate(const Fetched& request, std::uint64_t offset, pcie::Direction direction,
+                       pcie::SpanList& spans, Time now);
+  std::size_t ask_neighbour(transport::WorkOpcode kind, std::span<const DirectRequest> requests,
+                            const pcie::SpanList& local, Time now);
+  void complete_direct(const transport::SendWork& work, Time now);
+  void go_by_packets(Time now);
   // queue_pair_shared.cc
   std::optional<transport::ReceiveSlot> take_tagged(SharedReceiveQueue& from);
   void start_rendezvous();
   Rendezvous* rendezvous_of(std::uint32_t work);
   void post_own(Rendezvous& own, transport::SendWork work);
   std::optional<PendingCqe> on_own_done(const transport::SendCompletion& done, Time now);
-  // queue_pair_window.cc
+  // queue_pair_memory.cc
   trace::Reason bind_window(const SendWqe& wqe);
   // queue_pair_datagram.cc
   bool wants_sends() const;
@@ -265,6 +300,7 @@ class QueuePair final : public transport::MemoryPort {
   trace::Tracer& tracer_;
   trace::QpCounters& counters_;
   faults::Injector* faults_;  // null: nothing is planned
+  SameHost* neighbours_;      // null: there are none
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
   wire::Datagram path_;
@@ -287,8 +323,11 @@ class QueuePair final : public transport::MemoryPort {
   ReceiveQueue receives_;                // its own
   SharedReceiveQueue* named_ = nullptr;  // XRC: by the packet in hand; null: none of the domain
   std::vector<Fetched> fetched_;
-  FetchedReceive receive_;          // the one that the responder fills
-  std::deque<PendingCqe> flushed_;  // of receives
+  Direct direct_;
+  DirectBatch batch_;                        // empty between calls
+  std::optional<transport::SendWork> held_;  // until what is before it is acknowledged
+  FetchedReceive receive_;                   // the one that the responder fills
+  std::deque<PendingCqe> flushed_;           // of receives
   std::deque<Rendezvous> rendezvous_;
   std::uint32_t rendezvous_next_ = 0;
   Time stalled_until_{};                // by plan the responder answers nothing before

@@ -1,6 +1,8 @@
-// QueuePair: send requests, from the ring to the transport.
+// QueuePair: send requests, from the ring to the transport, and their payload, which is read in one
+// access for several packets.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/range.h"
 #include "nic/queue_pair.h"
@@ -13,6 +15,7 @@ using trace::EventKind;
 using trace::QpCounter;
 using trace::Reason;
 using trace::ReasonId;
+using transport::PayloadRef;
 using transport::QpState;
 using transport::Status;
 
@@ -41,7 +44,8 @@ void QueuePair::fetch_sends(Time now) {
                                                *this, counters_);
     requester_->fail(Status::Flushed, {.id = ReasonId::Flushed});
   }
-  while (send_fetched_ != send_posted_ && wants_sends() &&
+  if (held_) start(*std::exchange(held_, std::nullopt), now);
+  while (!held_ && send_fetched_ != send_posted_ && wants_sends() &&
          send_fetched_ - send_done_ < kFetchedSlots) {
     const std::uint32_t index = send_fetched_++;
     Fetched& request = fetched(index);
@@ -50,17 +54,20 @@ void QueuePair::fetch_sends(Time now) {
     transport::SendWork work = check_send(index, request, reason, now);
     if (faults_ != nullptr && !flushes_sends()) [[unlikely]]
       fail_by_plan(work, request.wqe.cookie, now);
-    post(work, request);
+    start(work, now);
   }
+  run_batch(now);
 }
 
-void QueuePair::post(const transport::SendWork& work, const Fetched& request) {
+void QueuePair::post(const transport::SendWork& work) {
   if (requester_)
     requester_->post(work);
   else if (unreliable_)
     unreliable_->post(work);
-  else
-    datagrams_->post({work, {request.address.qpn & wire::kMask24}, request.address.qkey});
+  else {
+    const AddressSegment& address = fetched(work.work).address;
+    datagrams_->post({work, {address.qpn & wire::kMask24}, address.qkey});
+  }
 }
 
 bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, Time now) {
@@ -245,6 +252,39 @@ void QueuePair::pace(const std::optional<Outgoing>& outgoing, Time now) {
 void QueuePair::count(QpCounter of_pair, Counter of_device) {
   counters_.add(of_pair);
   tracer_.count(of_device);
+}
+
+// One access for this packet and those that will follow it now. If it fails each makes its own.
+bool QueuePair::stage(const PayloadRef& from, const Segments& segments, const Rooms& rooms,
+                      Time now) {
+  if (from.left == 0 || rooms.count < 2) return false;
+  std::array<Bytes, kStagedPackets> parts;
+  HostMemory::Staged staged{
+      .qpn = context_.qpn, .work = from.work, .offset = from.offset, .step = from.bytes};
+  std::uint64_t left = from.bytes + from.left;
+  while (left != 0 && staged.count < std::min(parts.size(), rooms.count)) {
+    const Bytes room = rooms.at(staged.count);
+    parts[staged.count] = room.first(std::min<std::uint64_t>(left, from.bytes));
+    left -= parts[staged.count].size();
+    staged.rooms[staged.count++] = room.data();
+  }
+  memory_.forget_staged();
+  const Outcome outcome =
+      read_request(segments, from.offset, std::span<const Bytes>(parts).first(staged.count), now);
+  note(outcome);
+  if (outcome) memory_.set_staged(staged);
+  return static_cast<bool>(outcome);
+}
+
+// Packets of others may have been built meanwhile: then it lies in the wrong room.
+bool QueuePair::is_staged(const PayloadRef& from, Bytes room) const {
+  const HostMemory::Staged& staged = memory_.staged();
+  if (staged.count == 0 || staged.qpn != context_.qpn || staged.work != from.work ||
+      from.offset < staged.offset)
+    return false;
+  const std::uint64_t place = (from.offset - staged.offset) / staged.step;
+  return place < staged.count && from.offset == staged.offset + place * staged.step &&
+         staged.rooms[place] == room.data();
 }
 
 }  // namespace softhca::nic

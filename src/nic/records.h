@@ -3,7 +3,10 @@
 // They lie in one memfd of the process (live). No pointers: links are indices. A peer on the same
 // host, or `softhca stat`, maps them read-only and uses the same check_* functions as the device.
 //
-// Invariants  a record whose state is not Valid means nothing; `generation` changes with each reuse
+// Invariants  (1) a record whose state is not Valid means nothing; `generation` changes with each
+//                 reuse
+//             (2) of a key that is valid, and of a queue pair in RTR, RTS or SQD, nothing changes
+//                 but the state and what is counted: a peer that has seen the state may read on
 #pragma once
 #include <cstdint>
 #include <span>
@@ -43,9 +46,22 @@ struct KeyRecord {
   // Pages: offset of the first byte in its 4 KiB page. Window: the QPN that alone may use it, or 0.
   std::uint64_t page_offset{};
   std::uint32_t generation{};
-  std::uint32_t in_flight{};  // accesses by a same-host initiator that are under way
+  std::uint32_t reserved{};
 };
 static_assert(sizeof(KeyRecord) == 64 && std::has_unique_object_representations_v<KeyRecord>);
+
+// What a responder waits for, in one word.
+struct Expected {
+  std::uint32_t psn{};
+  std::uint32_t reads{};  // how many it takes at a time
+  bool established{};     // its program knows that the peer sends: in RTS, or told so
+  static Expected of_word(std::uint32_t word) {
+    return {.psn = word & 0xff'ffff, .reads = word >> 24 & 0x7f, .established = word >> 31 != 0};
+  }
+  std::uint32_t word() const {
+    return psn | reads << 24 | static_cast<std::uint32_t>(established) << 31;
+  }
+};
 
 struct QpRecord {
   std::uint32_t qpn{};    // 0: free
@@ -56,13 +72,17 @@ struct QpRecord {
   std::uint32_t dest_qpn{};
   std::uint32_t path_mtu{};
   std::uint32_t generation{};
-  std::uint64_t destination[2]{};  // GID, as its bytes lie
+  std::uint64_t destination[2]{};  // GIDs of its path, as their bytes lie
+  std::uint64_t source[2]{};
   std::uint32_t send_done{};       // work requests that are done, modulo 2^32
   std::uint32_t receive_done{};
-  std::uint32_t reserved[2]{};
+  std::uint32_t expects{};  // of its peer: see Expected
+  std::uint32_t path{};     // of its one-sided requests: kPathDirect, or trace::ReasonId why not
   trace::QpCounters counters{};  // since it was created
 };
-static_assert(sizeof(QpRecord) == 320 && std::has_unique_object_representations_v<QpRecord>);
+// They are executed in the memory of the peer, which is on this host. 0: they go as packets.
+inline constexpr std::uint32_t kPathDirect = UINT32_MAX;
+static_assert(sizeof(QpRecord) == 336 && std::has_unique_object_representations_v<QpRecord>);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 

@@ -46,16 +46,32 @@ std::optional<HostName> HostName::take_in_time(std::string_view name, int attemp
   return std::nullopt;
 }
 
-Result<NameWatch, SystemError> NameWatch::start(std::string_view name) {
+namespace {
+
+Result<OwnedFd, SystemError> connect_to(std::string_view name, ucred& holder) {
   OwnedFd fd = name_socket();
   if (!fd) return last_error("socket");
   const HostAddress address(name);
   if (connect(fd.get(), address.get(), address.bytes()) != 0) return last_error("connect");
-  ucred holder{};
   socklen_t bytes = sizeof holder;
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &holder, &bytes) != 0)
     return last_error("getsockopt");
-  return NameWatch(std::move(fd), holder.uid);
+  return fd;
+}
+
+}  // namespace
+
+Result<NameWatch, SystemError> NameWatch::start(std::string_view name) {
+  ucred holder{};
+  auto fd = connect_to(name, holder);
+  if (!fd) return fd.error();
+  return NameWatch(std::move(*fd), holder.uid);
+}
+
+std::optional<NameHolder> holder_of(std::string_view name) {
+  ucred holder{};
+  if (!connect_to(name, holder)) return std::nullopt;
+  return NameHolder{.pid = static_cast<std::uint32_t>(holder.pid), .uid = holder.uid};
 }
 
 bool NameWatch::is_over() const {

@@ -56,6 +56,14 @@ class NameWatch {
   std::uint32_t uid_ = 0;
 };
 
+// Who has a name. Nothing if nobody has, or the kernel does not tell. It notices that somebody has
+// looked, and no more.
+struct NameHolder {
+  std::uint32_t pid{};  // 0: in no PID namespace that this process sees
+  std::uint32_t uid{};
+};
+std::optional<NameHolder> holder_of(std::string_view name);
+
 // Every name in use that starts so, each once, in order. Empty also where procfs does not tell.
 std::vector<std::string> host_names(std::string_view prefix);
 

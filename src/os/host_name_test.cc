@@ -128,5 +128,16 @@ TEST(HostName, TakesAUidForOneUserUnlessTheNamespaceHasNoNumberForIt) {
   EXPECT_TRUE(names_one_user(1));
 }
 
+TEST(HostName, TellsWhoHasIt) {
+  const std::string name = "softhca-test/holder/" + std::to_string(own_pid());
+  EXPECT_FALSE(holder_of(name));
+  const auto held = HostName::take(name);
+  ASSERT_TRUE(held);
+  const auto holder = holder_of(name);
+  ASSERT_TRUE(holder);
+  EXPECT_EQ(holder->pid, own_pid());
+  EXPECT_EQ(holder->uid, own_uid());
+}
+
 }  // namespace
 }  // namespace softhca::os

@@ -121,10 +121,18 @@ std::optional<OwnedFd> open_file_of(Pid pid, int fd) {
   return opened;
 }
 
-bool shares_network(Pid pid) {
+namespace {
+
+bool shares_namespace(Pid pid, const std::string& which) {
   std::error_code error;
-  return std::filesystem::equivalent("/proc/self/ns/net", proc_path(pid, "ns/net"), error);
+  return std::filesystem::equivalent("/proc/self/ns/" + which, proc_path(pid, "ns/" + which),
+                                     error);
 }
+
+}  // namespace
+
+bool shares_network(Pid pid) { return shares_namespace(pid, "net"); }
+bool shares_pids(Pid pid) { return shares_namespace(pid, "pid"); }
 
 std::vector<std::string> mapped_files(Pid pid) {
   std::vector<std::string> files;

@@ -39,6 +39,9 @@ std::optional<OwnedFd> open_file_of(Pid pid, int fd);
 // Whether a program is in this process's network namespace.
 bool shares_network(Pid pid);
 
+// Whether a program gives the same numbers to processes as this one.
+bool shares_pids(Pid pid);
+
 // Files mapped by a program, each once, in the order of their addresses.
 std::vector<std::string> mapped_files(Pid pid);
 

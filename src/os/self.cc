@@ -70,6 +70,17 @@ std::uint32_t own_pid() {
   return pid;
 }
 
+std::uint32_t own_thread() {
+  struct Known {
+    std::uint64_t lineage;
+    std::uint32_t number;
+  };
+  static thread_local Known known{};
+  if (const std::uint64_t now = lineage(); known.lineage != now)
+    known = {now, static_cast<std::uint32_t>(::gettid())};
+  return known.number;
+}
+
 std::uint64_t lineage() {
   std::atomic<std::uint64_t>& known = identity().lineage;
   std::uint64_t number = known.load(std::memory_order_relaxed);

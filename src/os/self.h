@@ -13,6 +13,9 @@ std::string own_name();
 // The process id, without a system call.
 std::uint32_t own_pid();
 
+// The number of the calling thread; a system call the first time.
+std::uint32_t own_thread();
+
 // A number, not 0, that differs from that of every process that this one was forked from. What was
 // made under another number is of an ancestor: this process has a copy of its memory, but no share
 // in its device. Holds however the process came about; no code has to run in the child.

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <thread>
+
+#include "os/test_child.h"
 
 namespace softhca::os {
 namespace {
@@ -22,6 +25,15 @@ TEST(OptionalFunction, IsThereOrNot) {
   EXPECT_EQ(optional_function("libsofthca-that-nobody-has.so.1", "anything"), nullptr);
   EXPECT_EQ(optional_function("libc.so.6", "softhca_that_libc_has_not"), nullptr);
   EXPECT_NE(optional_function("libc.so.6", "getpid"), nullptr);
+}
+
+TEST(Self, EachThreadHasANumberOfItsOwn) {
+  EXPECT_EQ(own_thread(), own_pid()) << "the main one";
+  std::uint32_t other = 0;
+  std::thread([&] { other = own_thread(); }).join();
+  EXPECT_NE(other, 0u);
+  EXPECT_NE(other, own_thread());
+  EXPECT_EQ(run_in_child([] { return own_thread() == own_pid() ? 0 : 1; }), 0);
 }
 
 }  // namespace

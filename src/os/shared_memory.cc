@@ -11,9 +11,17 @@
 
 namespace softhca::os {
 
+namespace {
+
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+}  // namespace
+
 Result<SharedMemory, int> SharedMemory::create(const char* name, std::size_t bytes) {
-  OwnedFd fd(memory_descriptor(name, true));
-  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return errno;
+  OwnedFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
+    return errno;
   void* start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (start == MAP_FAILED) return errno;
   return SharedMemory(std::move(fd), static_cast<std::byte*>(start), bytes, true);
@@ -68,6 +76,15 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 
 SharedMemory::~SharedMemory() {
   if (start_ != nullptr) ::munmap(start_, size_);
+}
+
+bool SharedMemory::is_sealed() const {
+  return (::fcntl(fd_.get(), F_GET_SEALS) & kSizeSeals) == kSizeSeals;
+}
+
+void SharedMemory::close_file() {
+  fd_.reset();
+  ::madvise(start_, size_, MADV_DONTFORK);
 }
 
 void SharedMemory::abandon() {

@@ -24,7 +24,8 @@ inline int memory_descriptor(const char* name, bool close_on_exec) {
 
 class SharedMemory {
  public:
-  // Zeroed, readable and writable. `name` shows in /proc/PID/maps. FAILS WITH errno.
+  // Zeroed, readable and writable; its size stays. `name` shows in /proc/PID/maps. FAILS WITH
+  // errno.
   static Result<SharedMemory, int> create(const char* name, std::size_t bytes);
 
   // A new file with room for `bytes`, of which the first `usable` are there. What is touched beyond
@@ -44,6 +45,11 @@ class SharedMemory {
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
+
+  // Its size cannot change, so that it stays safe to read. REQUIRES: the file was not closed.
+  bool is_sealed() const;
+  // What is mapped stays so, and children do not inherit it.
+  void close_file();
 
   // In the child of a fork: closes the descriptor and puts private zeros where the memory was, so
   // that nothing that is done here reaches the parent.

@@ -72,5 +72,15 @@ TEST(SharedMemory, OfAFileIsWhatTheFileHoldsAndGrowsAsItIsMadeUsable) {
   std::filesystem::remove(path);
 }
 
+TEST(SharedMemory, KeepsItsSize) {
+  auto memory = SharedMemory::create("softhca-test", 8192);
+  ASSERT_TRUE(memory);
+  EXPECT_TRUE(memory->is_sealed());
+  EXPECT_NE(::ftruncate(memory->fd(), 4096), 0);
+  memory->close_file();
+  memory->bytes()[8191] = std::byte{1};
+  EXPECT_EQ(memory->read_only_bytes()[8191], std::byte{1});
+}
+
 }  // namespace
 }  // namespace softhca::os

@@ -12,7 +12,9 @@
 //           which it was.
 // See also  host/root_port.h, nic/memory.h
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/address.h"
@@ -61,18 +63,18 @@ class SpanList {
   bool append(Span span) {
     if (span.bytes == 0) return true;
     if (count_ != 0) {
-      Span& last = spans_[count_ - 1];
+      Span& last = at(count_ - 1);
       if (last.start.value + last.bytes == span.start.value) {
         last.bytes += span.bytes;
         return true;
       }
     }
     if (count_ == kCapacity) return false;
-    spans_[count_++] = span;
+    std::construct_at(&at(count_++), span);
     return true;
   }
   void clear() { count_ = 0; }
-  std::span<const Span> all() const { return {spans_, count_}; }
+  std::span<const Span> all() const { return {&at(0), count_}; }
   std::uint64_t bytes() const {
     std::uint64_t sum = 0;
     for (const Span& s : all()) sum += s.bytes;
@@ -80,7 +82,11 @@ class SpanList {
   }
 
  private:
-  Span spans_[kCapacity];
+  Span& at(std::size_t i) { return reinterpret_cast<Span*>(room_)[i]; }
+  const Span& at(std::size_t i) const { return reinterpret_cast<const Span*>(room_)[i]; }
+
+  // Not cleared: most lists have one span, and each access has a list.
+  alignas(Span) std::byte room_[kCapacity * sizeof(Span)];
   std::size_t count_ = 0;
 };
 

@@ -92,6 +92,9 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {CmRequestsRefused, "cm_requests_refused",
      "requests to connect that no program was asked about: no listener, or wrong"},
     {CmResent, "cm_resent", "messages of connections that were sent again for want of an answer"},
+    {DirectRequests, "direct_requests",
+     "one-sided requests executed in a peer's memory, no packets"},
+    {DirectBytes, "direct_bytes", "bytes moved by those"},
 }};
 
 }  // namespace softhca::trace

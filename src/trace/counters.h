@@ -97,6 +97,8 @@ enum class Counter : std::uint16_t {
   CmRequestsDropped,
   CmRequestsRefused,
   CmResent,
+  DirectRequests,
+  DirectBytes,
   Count_,
 };
 

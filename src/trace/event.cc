@@ -56,6 +56,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {Told, "told", "how", {"reason", "bytes", "bytes_about", "", ""}},
       {ToldText, "told_text", "piece", {"text", "text", "text", "text", "text"}},
       {FaultInjected, "fault_injected", "fault", {"line", "what", "qpn", "at", "opcode"}},
+      {Direct, "direct", "qpn", {"opcode", "wqe", "address", "bytes", "key"}},
   }};
 }
 

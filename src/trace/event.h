@@ -71,6 +71,8 @@ enum class EventKind : std::uint16_t {
   ToldText,
   // A fault of a plan hit something.
   FaultInjected,
+  // A one-sided request was executed in the memory of a peer on this host.
+  Direct,
   Count_,
 };
 

@@ -40,6 +40,9 @@ constexpr std::array<QpCounterInfo, kQpCounterCount> all_qp_counters() {
       {CnpsSent, "np_cnp_sent", false, "congestion notifications sent for such packets"},
       {CnpsHandled, "rp_cnp_handled", false, "congestion notifications received and obeyed"},
       {CnpsIgnored, "rp_cnp_ignored", false, "congestion notifications received and not obeyed"},
+      {DirectRequests, "direct_requests", false,
+       "one-sided requests executed in the peer's memory, without packets"},
+      {DirectBytes, "direct_bytes", false, "bytes moved by those"},
   }};
 }
 

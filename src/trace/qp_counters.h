@@ -46,6 +46,9 @@ enum class QpCounter : std::uint16_t {
   CnpsSent,
   CnpsHandled,
   CnpsIgnored,
+  // One-sided requests to a peer on this host.
+  DirectRequests,
+  DirectBytes,
   Count_,
 };
 

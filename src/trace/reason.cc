@@ -405,6 +405,26 @@ constexpr ReasonInfo kReasons[] = {
      "An id is used until it is destroyed, and destroyed once.",
      "Make no call with an id after rdma_destroy_id, and ask for a new one where a connection is "
      "tried again."},
+    {DirectOff, "direct_off", Driver,
+     "One-sided requests to processes of this host go as packets where SOFTHCA_LOCAL is off, "
+     "packets are captured, faults are planned, rates are controlled, or the profile holds memory.",
+     "None is needed: they arrive all the same. To have them faster, run without these."},
+    {DirectPeerOff, "direct_peer_off", Driver,
+     "The peer, too, has to allow that its memory is reached without packets, and to be of the "
+     "same version.",
+     "Run the peer with SOFTHCA_LOCAL=direct, without captures, plans of faults, controlled rates "
+     "or a profile that holds memory."},
+    {DirectOtherUser, "direct_other_user", Driver,
+     "Memory is reached without packets only between processes of one user.",
+     "None is needed: requests arrive as packets. To have them faster, run both as one user."},
+    {DirectPeerHidden, "direct_peer_hidden", Kernel,
+     "The peer must be in the same PID namespace, and procfs must show what it has open.",
+     "Run both in one container, or containers with a shared PID namespace (docker run --pid), "
+     "and mount /proc without hidepid."},
+    {DirectRefused, "direct_refused", Kernel,
+     "The kernel must let this process reach the peer's memory (process_vm_writev).",
+     "As root: sysctl kernel.yama.ptrace_scope=0; run both in one user namespace; do not make the "
+     "peer undumpable; allow process_vm_readv and process_vm_writev in the seccomp profile."},
 };
 
 }  // namespace

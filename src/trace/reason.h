@@ -184,6 +184,12 @@ enum class ReasonId : std::uint16_t {
   AddressFamily = 218,
   DeviceDiffers = 219,
   IdGone = 220,
+  // Why one-sided requests between processes of one host go as packets.
+  DirectOff = 221,
+  DirectPeerOff = 222,
+  DirectOtherUser = 223,
+  DirectPeerHidden = 224,
+  DirectRefused = 225,
 };
 
 // The key table said no, and not what lies behind it.

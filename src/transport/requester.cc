@@ -42,6 +42,11 @@ void Requester::post(const SendWork& work) {
   settle();
 }
 
+void Requester::complete(const SendWork& work) {
+  ASSERT(is_idle() && !failed_);
+  done_.push_back({work.work, Status::Success, work.signaled, {}});
+}
+
 const Requester::Operation* Requester::operation_at(std::uint64_t number) const {
   const auto behind = std::ranges::upper_bound(work_, number, {}, &Operation::first);
   return behind == work_.begin() ? nullptr : &*std::prev(behind);

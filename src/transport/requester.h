@@ -72,6 +72,10 @@ class Requester {
   // How many work requests it is ready to take. Posting more is allowed but of no use.
   bool wants_work() const { return work_.size() < kWorkAhead; }
   void post(const SendWork& work);
+  // The request was executed without packets: it completes in its turn. REQUIRES: is_idle()
+  void complete(const SendWork& work);
+  // The PSN of the next packet that is not yet numbered.
+  wire::Psn next_psn() const { return psn_of(end_); }
 
   void on_acknowledge(const wire::Headers& headers, Time now);
   void on_read_response(const wire::OpcodeInfo& info, const wire::Headers& headers,

@@ -87,6 +87,10 @@ class Responder {
     return !replies_.empty() && replies_.front().form == Reply::Form::Read;
   }
 
+  // What it waits for: the PSN of the next request. And how many READs at a time it takes.
+  wire::Psn expected_psn() const { return expected_; }
+  std::uint8_t max_reads() const { return settings_.max_reads; }
+
   // Attributes that may change while connected.
   void set_max_reads(std::uint8_t count) { settings_.max_reads = count; }  // CASES C25
   void set_min_rnr_timer(std::uint8_t code) { settings_.min_rnr_timer = code; }

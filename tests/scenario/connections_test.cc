@@ -12,11 +12,11 @@ using trace::Counter;
 using trace::ReasonId;
 
 // A program's end: keeps what it hears.
-struct Listener final : driver::ConnectionSink {
+struct Listener final : cm::ConnectionSink {
   std::vector<cm::Event> events;
-  driver::ConnectionSink* next = nullptr;  // who gets the next request
+  cm::ConnectionSink* next = nullptr;  // who gets the next request
 
-  driver::ConnectionSink* on_event(const cm::Event& event) override {
+  cm::ConnectionSink* on_event(const cm::Event& event) override {
     events.push_back(event);
     return next;
   }

@@ -19,7 +19,7 @@ auto managed(driver::LiveDevice& device, Call&& call)
 }  // namespace
 
 Result<cm::ListenerId, trace::Reason> ContextConnections::listen(const cm::ListenRequest& request,
-                                                                 driver::ConnectionSink& sink) {
+                                                                 cm::ConnectionSink& sink) {
   return managed(device_, [&](auto& cm, Time) { return cm.listen(request, sink); });
 }
 
@@ -29,12 +29,12 @@ void ContextConnections::close(cm::ListenerId listener) {
 }
 
 Connections::Id ContextConnections::connect(const cm::ConnectRequest& request,
-                                            driver::ConnectionSink& sink) {
+                                            cm::ConnectionSink& sink) {
   return managed(device_, [&](auto& cm, Time now) { return cm.connect(request, sink, now); });
 }
 
 Connections::Id ContextConnections::resolve(const cm::ResolveRequest& request,
-                                            driver::ConnectionSink& sink) {
+                                            cm::ConnectionSink& sink) {
   return managed(device_, [&](auto& cm, Time now) { return cm.resolve(request, sink, now); });
 }
 

@@ -11,10 +11,10 @@ class ContextConnections final : public Connections {
  public:
   explicit ContextConnections(driver::LiveDevice& device) : device_(device) {}
   Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
-                                               driver::ConnectionSink& sink) override;
+                                               cm::ConnectionSink& sink) override;
   void close(cm::ListenerId listener) override;
-  Id connect(const cm::ConnectRequest& request, driver::ConnectionSink& sink) override;
-  Id resolve(const cm::ResolveRequest& request, driver::ConnectionSink& sink) override;
+  Id connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink) override;
+  Id resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink) override;
   Done accept(wire::CommId id, const cm::AcceptRequest& request) override;
   Done answer(wire::CommId id, const cm::ResolveAnswer& resolution) override;
   Done reject(wire::CommId id, ConstBytes private_bytes) override;

@@ -60,8 +60,8 @@ std::uint8_t CmDevice::mtu() {
 
 // Addresses that were opened for a listener stay open.
 void CmDevice::open_port() {
-  struct Deaf final : driver::ConnectionSink {
-    driver::ConnectionSink* on_event(const cm::Event&) override { return nullptr; }
+  struct Deaf final : cm::ConnectionSink {
+    cm::ConnectionSink* on_event(const cm::Event&) override { return nullptr; }
   } deaf;
   const std::scoped_lock held(lock_);
   if (is_port_open_) return;

@@ -96,7 +96,7 @@ void Id::on_resolved(int status) noexcept {
         .status = status});
 }
 
-driver::ConnectionSink* Id::on_event(const cm::Event& event) {
+cm::ConnectionSink* Id::on_event(const cm::Event& event) {
   try {
     auto news = news_of(event, is_datagram());
     const std::scoped_lock held(registry.lock);
@@ -144,7 +144,7 @@ bool is_meant(const Id& listener, const wire::Gid& destination) {
 
 }  // namespace
 
-driver::ConnectionSink* Listening::on_event(const cm::Event& event) {
+cm::ConnectionSink* Listening::on_event(const cm::Event& event) {
   try {
     auto news = news_of(event, id.is_datagram());
     if (!news || news->type != RDMA_CM_EVENT_CONNECT_REQUEST) return nullptr;

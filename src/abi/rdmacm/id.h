@@ -17,7 +17,7 @@
 #include "abi/rdmacm/devices.h"
 #include "abi/rdmacm/qp_terms.h"
 #include "abi/rdmacm/socket_address.h"
-#include "driver/connection_sink.h"
+#include "cm/event.h"
 #include "local/service_port.h"
 
 namespace softhca::abi {
@@ -35,9 +35,9 @@ struct Membership {
 };
 
 // An id's ear at one device.
-struct Listening final : driver::ConnectionSink {
+struct Listening final : cm::ConnectionSink {
   Listening(Id& owner, CmDevice& at) : id(owner), device(at) {}
-  driver::ConnectionSink* on_event(const cm::Event& event) override;
+  cm::ConnectionSink* on_event(const cm::Event& event) override;
 
   Id& id;
   CmDevice& device;
@@ -55,13 +55,13 @@ enum class Stage : std::uint8_t {
   Conversing,  // since the call that begins or answers
 };
 
-struct Id final : rdma_cm_id, driver::ConnectionSink {
+struct Id final : rdma_cm_id, cm::ConnectionSink {
   Id(EventChannel& channel, void* context, rdma_port_space ps, ibv_qp_type type);
   ~Id();
   static Id& of(rdma_cm_id* id) { return static_cast<Id&>(*id); }
 
   // From a device.
-  driver::ConnectionSink* on_event(const cm::Event& event) override;
+  cm::ConnectionSink* on_event(const cm::Event& event) override;
   // What became of its address. REQUIRES: the registry's lock
   void on_resolved(int status) noexcept;
   // REQUIRES: the registry's lock

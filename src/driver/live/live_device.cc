@@ -317,7 +317,7 @@ Reason LiveDevice::left_behind() {
 
 void LiveDevice::enter() { inside_->take(); }
 
-void LiveDevice::begin_post() { inside_->thread.begin_post(now()); }
+void LiveDevice::begin_post(Time now) { inside_->thread.begin_post(now); }
 void LiveDevice::end_post() {
   if (inside_->thread.is_kept()) inside_->thread.end_call(now());
 }

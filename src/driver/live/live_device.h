@@ -77,7 +77,7 @@ class LiveDevice {
   struct Registry;
   explicit LiveDevice(const DeviceDescription& which);
   void enter();  // takes the device lock
-  void begin_post();
+  void begin_post(Time now);
   void end_post();
   void leave();  // lets the device work, wakes the service thread if needed, gives the lock back
   Engine& engine();
@@ -102,7 +102,7 @@ struct Ownership {
 // A post: a lease does not lapse meanwhile, however long it takes. REQUIRES: owned.
 struct UnderLease {
   LiveDevice& device;
-  explicit UnderLease(LiveDevice& d) : device(d) { device.begin_post(); }
+  UnderLease(LiveDevice& d, Time now) : device(d) { device.begin_post(now); }
   ~UnderLease() { device.end_post(); }
   UnderLease(const UnderLease&) = delete;
   UnderLease& operator=(const UnderLease&) = delete;
@@ -117,8 +117,9 @@ auto LiveDevice::run(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
 template <class Call>
 auto LiveDevice::post(Call&& call) -> std::invoke_result_t<Call, Engine&, Time> {
   const Ownership owned(*this);
-  const UnderLease lease(*this);
-  return call(engine(), now());
+  const Time now = this->now();
+  const UnderLease lease(*this, now);
+  return call(engine(), now);
 }
 
 template <class Call>

@@ -89,7 +89,8 @@ Result<LiveSettings, Reason> LiveSettings::from_environment() {
                       .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
                       .ledger = os::env_text("SOFTHCA_LEDGER").value_or(""),
                       .faults = os::env_text("SOFTHCA_FAULTS").value_or(""),
-                      .congestion = congestion_from_environment()};
+                      .congestion = congestion_from_environment(),
+                      .direct = os::env_text("SOFTHCA_LOCAL") != "off"};
 }
 
 Result<std::unique_ptr<LiveMachine>, NotOpened> LiveMachine::open(const DeviceDescription& which) {
@@ -151,6 +152,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
             .contexts = &contexts_},
            host::IommuMode::TranslateStrict, os::random_seed()),
       block_(std::move(block)),
+      neighbours_(neighbourhood(), clock_),
       services_(block_.domain(), block_.number()),
       frames_port_(which.interface_index) {
   ram_.own(rings_.reserved());
@@ -166,6 +168,7 @@ void LiveMachine::leave_behind() {
   frames_port_.abandon();
   interfaces_.reset();
   block_.abandon();
+  neighbours_.abandon();
   if (pcap_) pcap_->abandon();
   for (auto& [file, name] : claimed_) name.release();
   services_.abandon();
@@ -205,6 +208,9 @@ void LiveMachine::fill_header() {
   copy_text(h.program, sizeof h.program, os::own_name());
   copy_text(h.pin_backend, sizeof h.pin_backend, os::pin_backend_name(kernel_pins_.backend()));
   h.first_qpn = block_.first_qpn();
+  h.own_address = reinterpret_cast<std::uintptr_t>(&h);
+  h.iommu_root = iommu_.root();
+  h.accessors_file = neighbours_.accessors_file();
 }
 
 // In FILE.PID; the next device that the process opens in FILE.PID.2, and so on.
@@ -252,6 +258,23 @@ link::Link& LiveMachine::lay_cable() {
   return *faulty_;
 }
 
+// Who wants to see packets, slow them down or spoil them gets packets; and memory that is held by
+// its frames is reached by them.
+Neighbours::Settings LiveMachine::neighbourhood() {
+  const bool direct = settings_.direct && settings_.pcap.empty() && faults_ == nullptr &&
+                      !settings_.congestion.controls() && !settings_.profile.holds_memory;
+  const auto file = os::identity_of(memory_.fd());
+  return {.domain = block_.domain(),
+          .block = block_.number(),
+          .reaches_out = direct && file,
+          .lets_in = direct,
+          .self = {.pid = os::own_pid(), .file = memory_.fd(), .inode = file ? file->inode : 0},
+          .is_own_address = [this](const wire::Gid& address) {
+            return std::ranges::find(engine_->gids(), address, &GidEntry::gid) !=
+                   engine_->gids().end();
+          }};
+}
+
 void LiveMachine::build_engine(std::uint64_t seed) {
   if (auto watch = os::InterfaceWatch::open()) interfaces_.emplace(std::move(*watch));
   link::Link& cable = lay_cable();
@@ -295,7 +318,8 @@ void LiveMachine::build_engine(std::uint64_t seed) {
       .may_use_raw_packets = [] { return os::has_capability(os::kCapNetRaw); },
       .frames = &frames_port_,
       .faults = faults_.get(),
-      .congestion = settings_.congestion});
+      .congestion = settings_.congestion,
+      .neighbours = &neighbours_});
   engine_->set_port(description_.port, description_.gids);
   engine_->set_reason_listener(
       [this](trace::Telling how, std::string_view what, const Reason& reason,

@@ -12,6 +12,7 @@
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
 #include "driver/live/live_memory.h"
+#include "driver/live/neighbours.h"
 #include "driver/table_memory.h"
 #include "link/faulty_link.h"
 #include "link/packet_port.h"
@@ -39,6 +40,7 @@ struct LiveSettings {
   std::string ledger;
   std::string faults;
   transport::CongestionSettings congestion{};
+  bool direct = true;  // requests to processes of this host without packets, where that works
 
   // FAILS WITH ProfileUnknown
   static Result<LiveSettings, trace::Reason> from_environment();
@@ -98,6 +100,7 @@ class LiveMachine {
   bool pass_on_request(const wire::Datagram& from, ConstBytes packet);
   link::UdpLink::Route route_management(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
+  Neighbours::Settings neighbourhood();
   void build_engine(std::uint64_t seed);
   link::Link& lay_cable();
   void fill_header();
@@ -128,6 +131,7 @@ class LiveMachine {
   host::RootPort port_;
   host::DmaDomain dma_;
   local::QpnBlock block_;
+  Neighbours neighbours_;
   std::map<FileIdentity, os::HostName> claimed_;  // files with XRC domains of this process
   local::ServiceNames services_;
   std::map<std::uint32_t, os::NameWatch> watched_;  // processes of this host, by block

@@ -1,4 +1,5 @@
-// The queue pair's part in memory windows: work on the device's own keys.
+// The queue pair's part in what is not moving payload: atomics, and work on the device's own keys
+// (windows).
 #include "base/assert.h"
 #include "nic/queue_pair.h"
 
@@ -7,6 +8,31 @@ namespace softhca::nic {
 using trace::Reason;
 using trace::ReasonId;
 using transport::WorkOpcode;
+
+// `bytes` is what its scatter list holds: room for the original value.
+Reason QueuePair::check_atomic(std::uint64_t bytes) const {
+  if (bytes == transport::kAtomicBytes) return {};
+  return {.id = ReasonId::AtomicLength,
+          .object = context_.qpn.value,
+          .length = bytes,
+          .high = transport::kAtomicBytes};
+}
+
+Result<std::uint64_t, Reason> QueuePair::execute_atomic(const transport::AtomicOperation& atomic) {
+  std::uint64_t original = 0;
+  const pcie::Outcome outcome = memory_.change(
+      {.key = atomic.key,
+       .pd = domain_in_hand(),
+       .right = KeyRight::RemoteAtomic,
+       .address = atomic.address,
+       .bytes = transport::kAtomicBytes},
+      context_.qpn,
+      {.is_swap = atomic.is_swap, .swap_or_add = atomic.swap_or_add, .compare = atomic.compare},
+      original, now_);
+  note(outcome);
+  if (!outcome) return outcome.reason;
+  return original;
+}
 
 Reason QueuePair::invalidate(wire::Key key) {
   return memory_.keys().invalidate(key, context_.pd, context_.qpn);

@@ -1,13 +1,17 @@
-#include "os/peer_table.h"
+#include "os/peer_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
+
+#include "base/assert.h"
 
 namespace softhca::os {
 
@@ -65,6 +69,61 @@ Result<PeerTable, SystemError> PeerTable::map(OwnedFd fd, std::size_t bytes) {
   table.fd_ = std::move(fd);
   table.bytes_ = Bytes(static_cast<std::byte*>(start), bytes);
   return table;
+}
+
+void PeerTable::close_file() {
+  fd_.reset();
+  madvise(bytes_.data(), bytes_.size(), MADV_DONTFORK);
+}
+
+namespace {
+
+using Pieces = std::array<iovec, kPiecesAtOnce>;
+
+// How many bytes they are together.
+std::size_t fill(Pieces& pieces, std::span<const MemoryPiece> from) {
+  ASSERT(from.size() <= pieces.size());
+  std::size_t sum = 0;
+  std::ranges::transform(from, pieces.begin(), [&](const MemoryPiece& piece) {
+    sum += piece.bytes;
+    return iovec{reinterpret_cast<void*>(piece.address), piece.bytes};
+  });
+  return sum;
+}
+
+template <auto kCall>
+Result<void, SystemError> move(const char* name, std::uint32_t pid,
+                               std::span<const MemoryPiece> local,
+                               std::span<const MemoryPiece> remote) {
+  Pieces ours;
+  Pieces theirs;
+  const std::size_t bytes = std::min(fill(ours, local), fill(theirs, remote));
+  const ssize_t moved = kCall(static_cast<pid_t>(pid), ours.data(), local.size(), theirs.data(),
+                              remote.size(), 0);
+  if (moved < 0) return last_error(name);
+  if (static_cast<std::size_t>(moved) < bytes) return SystemError{EFAULT, name};
+  return {};
+}
+
+}  // namespace
+
+Result<void, SystemError> write_to(std::uint32_t pid, std::span<const MemoryPiece> from,
+                                   std::span<const MemoryPiece> to) {
+  return move<::process_vm_writev>("process_vm_writev", pid, from, to);
+}
+
+Result<void, SystemError> read_from(std::uint32_t pid, std::span<const MemoryPiece> from,
+                                    std::span<const MemoryPiece> to) {
+  return move<::process_vm_readv>("process_vm_readv", pid, to, from);
+}
+
+// A process's own descriptors are looked at by way of a thread: its main one may have ended.
+bool has_file(std::uint32_t pid, std::uint32_t thread, int fd, std::uint64_t inode) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread) +
+                           "/fd/" + std::to_string(fd);
+  struct stat file {};
+  if (stat(path.c_str(), &file) == 0) return file.st_ino == inode;
+  return errno != ENOENT && errno != ESRCH;
 }
 
 }  // namespace softhca::os

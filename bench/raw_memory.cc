@@ -1,0 +1,162 @@
+// What one would take instead of the device between processes of one host: the kernel's calls by
+// which a process reaches another one's memory.
+//
+//   raw_memory write BYTES          one-way latency: each writes into the other's memory and
+//                                   watches its own; median, us
+//   raw_memory read BYTES           one call of process_vm_readv; the target sleeps; us
+//   raw_memory atomic BYTES         a read and a write, the target sleeps; us
+//   raw_memory write-stream BYTES   one way, a call for each; the target sleeps; GB/s
+//   raw_memory read-stream BYTES    likewise
+//   raw_memory write-list BYTES     64 pieces to one place for each call; millions of pieces a
+//   second
+//
+// Prints the number alone.
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kStretches = 3000;
+constexpr int kPerStretch = 10;  // short: who is taken off the CPU spoils few
+constexpr std::size_t kList = 64;
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void give_up(const char* what) {
+  std::perror(what);
+  _exit(1);
+}
+
+void write_to(pid_t pid, void* there, const void* here, std::size_t bytes) {
+  const iovec local{const_cast<void*>(here), bytes};
+  const iovec remote{there, bytes};
+  if (process_vm_writev(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(bytes))
+    give_up("process_vm_writev");
+}
+
+void read_from(pid_t pid, void* here, void* there, std::size_t bytes) {
+  const iovec local{here, bytes};
+  const iovec remote{there, bytes};
+  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) != static_cast<ssize_t>(bytes))
+    give_up("process_vm_readv");
+}
+
+void write_list(pid_t pid, void* there, void* here, std::size_t bytes) {
+  std::array<iovec, kList> local;
+  std::array<iovec, kList> remote;
+  local.fill({here, bytes});
+  remote.fill({there, bytes});
+  if (process_vm_writev(pid, local.data(), kList, remote.data(), kList, 0) < 0)
+    give_up("process_vm_writev");
+}
+
+double seconds_of(int count, const std::function<void()>& call) {
+  const auto start = Clock::now();
+  for (int i = 0; i < count; ++i) call();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Microseconds of a call: of the median of many stretches of them.
+double median_of(const std::function<void()>& call) {
+  std::vector<double> seconds;
+  for (int stretch = 0; stretch < kStretches; ++stretch)
+    seconds.push_back(seconds_of(kPerStretch, call));
+  std::ranges::nth_element(seconds, seconds.begin() + kStretches / 2);
+  return seconds[kStretches / 2] / kPerStretch * 1e6;
+}
+
+// One end of the ping-pong: what is written here has the number of the turn in its last byte.
+double ping_pong(pid_t other, unsigned char* in, unsigned char* out, std::size_t bytes,
+                 bool first) {
+  unsigned char turn = 0;
+  const volatile unsigned char* const arrived = in + bytes - 1;
+  return median_of([&] {
+           turn = static_cast<unsigned char>(turn % 100 + 1);
+           out[bytes - 1] = turn;
+           if (first) write_to(other, in, out, bytes);
+           while (*arrived != turn) {
+           }
+           if (!first) write_to(other, in, out, bytes);
+         }) /
+         2;
+}
+
+double measure(const std::string& mode, pid_t target, unsigned char* there, unsigned char* here,
+               std::size_t bytes) {
+  constexpr int kCalls = 5000;
+  const double total = static_cast<double>(bytes) * kCalls;
+  if (mode == "read") return median_of([&] { read_from(target, here, there, bytes); });
+  if (mode == "atomic")
+    return median_of([&] {
+      read_from(target, here, there, bytes);
+      write_to(target, there, here, bytes);
+    });
+  if (mode == "write-stream")
+    return total / seconds_of(kCalls, [&] { write_to(target, there, here, bytes); }) / 1e9;
+  if (mode == "read-stream")
+    return total / seconds_of(kCalls, [&] { read_from(target, here, there, bytes); }) / 1e9;
+  if (mode == "write-list")
+    return static_cast<double>(kList) * kCalls /
+           seconds_of(kCalls, [&] { write_list(target, there, here, bytes); }) / 1e6;
+  std::fprintf(stderr, "raw_memory: no mode '%s'; see the head of bench/raw_memory.cc\n",
+               mode.c_str());
+  _exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const long wanted = argc == 3 ? std::strtol(argv[2], nullptr, 10) : 0;
+  if (wanted <= 0 || wanted > 1 << 30) {
+    std::fprintf(stderr, "usage: raw_memory MODE BYTES; see the head of bench/raw_memory.cc\n");
+    return 2;
+  }
+  const std::string mode = argv[1];
+  const auto bytes = static_cast<std::size_t>(wanted);
+  // Private memory: after the fork each has its own at the same address.
+  auto* const memory =
+      static_cast<unsigned char*>(mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+  void* const shared =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || shared == MAP_FAILED) give_up("mmap");
+  auto& ready = *new (shared) std::atomic<bool>(false);
+  const pid_t self = getpid();
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  alarm(60);
+  const pid_t other = fork();
+  if (other < 0) give_up("fork");
+  if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::memset(memory, 0, 2 * bytes);
+    ready = true;
+    if (mode == "write") ping_pong(self, memory, memory + bytes, bytes, false);
+    if (mode == "write") _exit(0);
+    for (;;) pause();
+  }
+  while (!ready) {
+  }
+  std::memset(memory, 0, 2 * bytes);
+  const double result = mode == "write" ? ping_pong(other, memory, memory + bytes, bytes, true)
+                                        : measure(mode, other, memory, memory + bytes, bytes);
+  if (mode != "write") kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  std::printf("%.3f\n", result);
+}

@@ -1,0 +1,256 @@
+#include "driver/live/neighbours.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "driver/peer_tables.h"
+#include "os/host_name.h"
+#include "os/processes.h"
+#include "os/shared_memory.h"
+
+namespace softhca::driver {
+
+using nic::KeyRight;
+using trace::ReasonId;
+using transport::WorkOpcode;
+
+namespace {
+
+// A process number is looked at again before it may have become another's: for that all numbers
+// have to be used up in between, which takes a thousand times as long.
+constexpr Duration kLookEvery = milliseconds(1);
+
+using Pieces = std::array<os::MemoryPiece, os::kPiecesAtOnce>;
+static_assert(os::kPiecesAtOnce >= pcie::SpanList::kCapacity);
+
+std::span<const os::MemoryPiece> pieces_of(std::span<const pcie::Span> spans, Pieces& room) {
+  std::ranges::transform(spans, room.begin(), [](const pcie::Span& span) {
+    return os::MemoryPiece{span.start.value, span.bytes};
+  });
+  return std::span(room).first(spans.size());
+}
+
+os::MemoryPiece piece_of(std::uint64_t& word) {
+  return {reinterpret_cast<std::uintptr_t>(&word), sizeof word};
+}
+
+KeyRight right_for(WorkOpcode kind) {
+  if (kind == WorkOpcode::Write) return KeyRight::RemoteWrite;
+  return kind == WorkOpcode::Read ? KeyRight::RemoteRead : KeyRight::RemoteAtomic;
+}
+
+// Whether the kernel lets us into its memory, and whether that is the memory that it says.
+bool is_reachable(std::uint32_t pid, const TableHeader& header) {
+  TableHeader seen;
+  const os::MemoryPiece there{header.own_address, sizeof seen};
+  const os::MemoryPiece here{reinterpret_cast<std::uintptr_t>(&seen), sizeof seen};
+  return os::read_from(pid, {&there, 1}, {&here, 1}) &&
+         std::equal(std::begin(seen.magic), std::end(seen.magic), header.magic) &&
+         seen.first_qpn == header.first_qpn && seen.pid == header.pid;
+}
+
+}  // namespace
+
+// The tables of a process's device, mapped to be read.
+struct Neighbours::Mapped {
+  os::SharedMemory memory;
+  PeerTables tables;
+  int file{};  // as the process numbers it
+  std::uint64_t inode{};
+};
+
+std::optional<Neighbours::Mapped> Neighbours::map(std::uint32_t pid, std::uint32_t first_qpn) {
+  const auto whose = static_cast<os::Pid>(pid);
+  const std::string prefix = std::string("/memfd:") + kTableName;
+  for (const os::OpenFile& file : os::open_files(whose)) {
+    if (!file.target.starts_with(prefix)) continue;
+    auto fd = os::open_file_of(whose, file.fd);
+    if (!fd) continue;
+    const auto identity = os::identity_of(fd->get());
+    auto memory = os::SharedMemory::attach(std::move(*fd));
+    if (!memory || !identity || !memory->is_sealed()) continue;
+    const auto tables = PeerTables::over(memory->read_only_bytes());
+    if (!tables || tables->header().first_qpn != first_qpn || tables->header().pid != whose)
+      continue;
+    memory->close_file();
+    return Mapped{std::move(*memory), *tables, file.fd, identity->inode};
+  }
+  return std::nullopt;
+}
+
+// One process with a device on our interface.
+class Neighbours::Process final : public nic::Neighbour {
+ public:
+  Process(std::uint32_t pid, Mapped mapped, os::PeerTable table, local::Accessor accessor,
+          const os::Clock& clock)
+      : pid_(pid),
+        mapped_(std::move(mapped)),
+        table_(std::move(table)),
+        accessor_(std::move(accessor)),
+        clock_(clock),
+        seen_at_(clock.now()) {}
+
+  std::size_t execute(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
+                      std::span<const nic::DirectRequest> requests,
+                      std::span<const pcie::Span> local, Time now) override;
+
+  bool is_there(Time now);
+
+ private:
+  std::size_t execute_inside(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
+                             std::span<const nic::DirectRequest> requests,
+                             std::span<const pcie::Span> local);
+  bool change(const nic::DirectRequest& request, bool is_swap, const os::MemoryPiece& word,
+              std::span<const os::MemoryPiece> local);
+
+  std::uint32_t pid_;
+  Mapped mapped_;
+  os::PeerTable table_;
+  local::Accessor accessor_;
+  const os::Clock& clock_;
+  Time seen_at_;
+  bool gone_ = false;
+};
+
+bool Neighbours::Process::is_there(Time now) {
+  if (gone_ || now < seen_at_ + kLookEvery) return !gone_;
+  gone_ = !os::has_file(pid_, pid_, mapped_.file, mapped_.inode);
+  seen_at_ = clock_.now();
+  return !gone_;
+}
+
+std::size_t Neighbours::Process::execute(const nic::Connection& connection, wire::Psn next,
+                                         WorkOpcode kind,
+                                         std::span<const nic::DirectRequest> requests,
+                                         std::span<const pcie::Span> local, Time now) {
+  // A call may be about many long requests.
+  const bool is_long = requests.front().bytes > kPage4K;
+  if (!is_there(is_long ? clock_.now() : now)) return 0;
+  accessor_.enter();
+  const std::size_t executed = execute_inside(connection, next, kind, requests, local);
+  accessor_.leave();
+  return executed;
+}
+
+std::size_t Neighbours::Process::execute_inside(const nic::Connection& connection, wire::Psn next,
+                                                WorkOpcode kind,
+                                                std::span<const nic::DirectRequest> requests,
+                                                std::span<const pcie::Span> local) {
+  const auto pd = mapped_.tables.domain_of(connection, next, kind);
+  if (!pd) return 0;
+  pcie::SpanList remote;
+  std::size_t count = 0;
+  for (const nic::DirectRequest& request : requests) {
+    const nic::KeyAccess access{.key = request.rkey,
+                                .pd = *pd,
+                                .right = right_for(kind),
+                                .address = request.address,
+                                .bytes = request.bytes};
+    if (!mapped_.tables.locate(access, connection.peer, remote)) break;
+    ++count;
+  }
+  if (count == 0) return 0;
+  Pieces here_room;
+  Pieces there_room;
+  const auto here = pieces_of(local, here_room);
+  const auto there = pieces_of(remote.all(), there_room);
+  bool moved = false;
+  if (kind == WorkOpcode::Write)
+    moved = static_cast<bool>(os::write_to(pid_, here, there));
+  else if (kind == WorkOpcode::Read)
+    moved = static_cast<bool>(os::read_from(pid_, there, here));
+  else
+    moved = there.size() == 1 && requests.front().address % transport::kAtomicBytes == 0 &&
+            change(requests.front(), kind == WorkOpcode::CompareSwap, there.front(), here);
+  return moved ? count : 0;
+}
+
+// Reads the word twice at once, for us and for where the program wants it.
+bool Neighbours::Process::change(const nic::DirectRequest& request, bool is_swap,
+                                 const os::MemoryPiece& word,
+                                 std::span<const os::MemoryPiece> local) {
+  if (!accessor_.lock([this] { return os::has_file(pid_, pid_, mapped_.file, mapped_.inode); }))
+    return false;
+  std::uint64_t original = 0;
+  Pieces into{piece_of(original)};
+  std::ranges::copy(local, into.begin() + 1);
+  const os::MemoryPiece twice[] = {word, word};
+  bool done =
+      static_cast<bool>(os::read_from(pid_, twice, std::span(into).first(local.size() + 1)));
+  if (done && (!is_swap || original == request.compare)) {
+    std::uint64_t changed = is_swap ? request.swap_or_add : original + request.swap_or_add;
+    const os::MemoryPiece from = piece_of(changed);
+    done = static_cast<bool>(os::write_to(pid_, {&from, 1}, {&word, 1}));
+  }
+  accessor_.unlock();
+  return done;
+}
+
+Neighbours::Neighbours(Settings settings, const os::Clock& clock)
+    : settings_(std::move(settings)), clock_(clock) {
+  if (!settings_.lets_in) return;
+  auto table = os::PeerTable::create(kAccessorsName, sizeof(local::AccessorRecord));
+  if (!table) return;
+  table_ = std::move(*table);
+  accessors_.emplace(table_.bytes());
+}
+
+void Neighbours::abandon() {
+  accessors_.reset();
+  table_ = {};
+}
+
+nic::SameHost::Found Neighbours::find(const nic::Connection& connection) {
+  if (!settings_.is_own_address(connection.peer_address)) return {};
+  if (!settings_.reaches_out) return {.neighbour = nullptr, .why_not = ReasonId::DirectOff};
+  const std::uint32_t block = local::block_of(connection.peer.value);
+  std::weak_ptr<Process>& known = known_[block];
+  if (auto process = known.lock(); process && process->is_there(clock_.now()))
+    return {.neighbour = std::move(process), .why_not = {}};
+  return open(block);
+}
+
+nic::SameHost::Found Neighbours::open(std::uint32_t block) {
+  const auto not_for = [](ReasonId why) { return Found{.neighbour = nullptr, .why_not = why}; };
+  os::NameHolder holder{.pid = settings_.self.pid, .uid = os::own_uid()};
+  if (block != settings_.block) {
+    const auto found = os::holder_of(local::mailbox_name(settings_.domain, block));
+    if (!found) return {};
+    holder = *found;
+  }
+  if (holder.uid != os::own_uid()) return not_for(ReasonId::DirectOtherUser);
+  if (holder.pid == 0 || !os::shares_pids(static_cast<os::Pid>(holder.pid)))
+    return not_for(ReasonId::DirectPeerHidden);
+  if (os::open_files(static_cast<os::Pid>(holder.pid)).empty())
+    return not_for(ReasonId::DirectPeerHidden);
+  auto mapped = map(holder.pid, block << local::kQpnBlockShift);
+  if (!mapped || mapped->tables.header().accessors_file == 0)
+    return not_for(ReasonId::DirectPeerOff);
+  const TableHeader& header = mapped->tables.header();
+  if (!is_reachable(holder.pid, header)) return not_for(ReasonId::DirectRefused);
+  auto table = os::PeerTable::open(holder.pid, header.accessors_file - 1, kAccessorsName,
+                                   sizeof(local::AccessorRecord));
+  if (!table) return not_for(ReasonId::DirectPeerHidden);
+  table->close_file();
+  auto accessor = local::Accessor::claim(table->bytes(), settings_.self);
+  if (!accessor) return not_for(ReasonId::DirectPeerOff);
+  auto process = std::make_shared<Process>(holder.pid, std::move(*mapped), std::move(*table),
+                                           std::move(*accessor), clock_);
+  known_[block] = process;
+  return {.neighbour = std::move(process), .why_not = {}};
+}
+
+void Neighbours::wait_until_left() {
+  if (accessors_) accessors_->wait_until_left();
+}
+
+void Neighbours::lock_atomics() {
+  if (accessors_) accessors_->lock();
+}
+
+void Neighbours::unlock_atomics() {
+  if (accessors_) accessors_->unlock();
+}
+
+}  // namespace softhca::driver

@@ -1,0 +1,61 @@
+// Neighbours: the processes of this host around a live device (nic/same_host.h).
+//
+// As initiator it finds the process that has a peer's QPN block, looks at its tables through
+// /proc/PID/fd, and moves bytes to and from its memory (process_vm_*). As owner it has the table in
+// which those say that they are in this process's memory.
+//
+// Threads  owned by the device's owner
+// See also driver/peer_tables.h (what is allowed), local/accessors.h (who is inside)
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "local/accessors.h"
+#include "local/qpn_block.h"
+#include "nic/same_host.h"
+#include "os/clock.h"
+#include "os/peer_memory.h"
+
+namespace softhca::driver {
+
+class Neighbours final : public nic::SameHost {
+ public:
+  struct Settings {
+    local::Domain domain;
+    std::uint32_t block{};  // our own
+    bool reaches_out{};     // this device executes requests in others' memory
+    bool lets_in{};         // and others in its
+    local::AccessorIdentity self;
+    // Whether an address is one of the device's own interface.
+    std::function<bool(const wire::Gid&)> is_own_address;
+  };
+  // `clock` is that of the device, and outlives this.
+  Neighbours(Settings settings, const os::Clock& clock);
+
+  // As TableHeader has it.
+  int accessors_file() const { return table_.is_open() ? table_.fd() + 1 : 0; }
+  // In the child of a fork: closes what is the parent's.
+  void abandon();
+
+  Found find(const nic::Connection& connection) override;
+  void wait_until_left() override;
+  void lock_atomics() override;
+  void unlock_atomics() override;
+
+ private:
+  class Process;
+  struct Mapped;
+  static std::optional<Mapped> map(std::uint32_t pid, std::uint32_t first_qpn);
+  Found open(std::uint32_t block);
+
+  Settings settings_;
+  const os::Clock& clock_;
+  os::PeerTable table_;                                    // not open: nobody is let in
+  std::optional<local::Accessors> accessors_;              // over it
+  std::map<std::uint32_t, std::weak_ptr<Process>> known_;  // by QPN block
+};
+
+}  // namespace softhca::driver

@@ -1,0 +1,201 @@
+// QueuePair: one-sided requests to a peer on this host, executed in its memory without packets.
+//
+// They take their turn: only when the peer has executed, and acknowledged, all that went before as
+// packets. Whatever its tables do not plainly allow goes as packets too, so that the peer's
+// responder refuses it as always. Such a request completes in the call that posted it.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "nic/queue_pair.h"
+
+namespace softhca::nic {
+
+using pcie::Direction;
+using transport::QpState;
+using transport::SendWork;
+using transport::Status;
+using transport::WorkOpcode;
+
+namespace {
+
+// As much takes longer as packets than the acknowledgement of what is before it.
+constexpr std::uint64_t kWorthWaiting = 32768;
+// Of a WRITE that is executed with others, and how many of them: each is at most two pieces there.
+constexpr std::uint64_t kMostInBatch = kPage4K;
+constexpr std::size_t kBatch = pcie::SpanList::kCapacity / 2;
+// After a peer that let nobody in; longer each time.
+constexpr Duration kFirstPause = milliseconds(1);
+constexpr Duration kLongestPause = milliseconds(64);
+constexpr Duration kFindAgain = seconds(1);
+
+bool is_one_sided(WorkOpcode opcode) {
+  return opcode == WorkOpcode::Write || opcode == WorkOpcode::Read || transport::is_atomic(opcode);
+}
+
+Direction local_direction(WorkOpcode opcode) {
+  return opcode == WorkOpcode::Write ? Direction::Read : Direction::Write;
+}
+
+}  // namespace
+
+Expected QueuePair::expected() const {
+  if (!responder_) return {};
+  return {.psn = responder_->expected_psn().value,
+          .reads = responder_->max_reads(),
+          .established = state_ != QpState::Rtr};
+}
+
+// The peer on this host, if it is one and there is no pause.
+Neighbour* QueuePair::find_neighbour(Time now) {
+  if (neighbours_ == nullptr || now < direct_.again_at) return nullptr;
+  if (direct_.neighbour) return direct_.neighbour.get();
+  auto [neighbour, why_not] = neighbours_->find({.own = context_.qpn,
+                                                 .peer = peer_,
+                                                 .own_address = path_.source,
+                                                 .peer_address = path_.destination});
+  direct_.path = neighbour ? kPathDirect : static_cast<std::uint32_t>(why_not);
+  if (!neighbour) direct_.again_at = now + kFindAgain;
+  direct_.neighbour = std::move(neighbour);
+  return direct_.neighbour.get();
+}
+
+QueuePair::Way QueuePair::way_of(const SendWork& work, Time now) {
+  if (context_.type != transport::QpType::Rc || state_ != QpState::Rts || !requester_ ||
+      requester_->failed() || work.status != Status::Success)
+    return Way::Packets;
+  if (!is_one_sided(work.opcode) || work.bytes == 0) {
+    direct_.behind_packets = work.work + 1;
+    return Way::Packets;
+  }
+  if (find_neighbour(now) == nullptr) return Way::Packets;
+  if (requester_->is_idle()) return Way::Direct;
+  // Small ones do not wait behind SENDs, which keep their pace as packets; behind others that only
+  // happened to go as packets they do, or a stream would never get back.
+  const bool behind_sends = static_cast<std::int32_t>(direct_.behind_packets - send_done_) > 0;
+  return behind_sends && work.bytes < kWorthWaiting ? Way::Packets : Way::Later;
+}
+
+// Begins a request, or holds it. What was collected before it goes first.
+void QueuePair::start(const SendWork& work, Time now) {
+  if (neighbours_ == nullptr) return post(work);
+  if (way_of(work, now) == Way::Direct) {
+    if (join_batch(work, now)) return;
+    run_batch(now);
+    if (requester_->is_idle()) {
+      if (execute_direct(work, now)) return complete_direct(work, now);
+      go_by_packets(now);
+      return post(work);
+    }
+  } else {
+    run_batch(now);
+  }
+  if (way_of(work, now) == Way::Later)
+    held_ = work;
+  else
+    post(work);
+}
+
+bool QueuePair::join_batch(const SendWork& work, Time now) {
+  const Fetched& request = fetched(work.work);
+  if (work.opcode != WorkOpcode::Write || work.bytes > kMostInBatch) return false;
+  const std::size_t spans = batch_.local.all().size() + 2 * request.segments.size();
+  if (batch_.works.size() == kBatch || spans + 2 > pcie::SpanList::kCapacity) run_batch(now);
+  if (!requester_->is_idle() ||
+      locate(request, 0, Direction::Read, batch_.local, now) != work.bytes) {
+    run_batch(now);  // what was found of this one lies behind the others' bytes
+    return false;
+  }
+  batch_.works.push_back(work);
+  batch_.requests.push_back(
+      {.rkey = work.rkey, .address = work.remote_address, .bytes = work.bytes});
+  return true;
+}
+
+void QueuePair::run_batch(Time now) {
+  if (batch_.works.empty()) return batch_.local.clear();
+  const std::size_t executed = ask_neighbour(WorkOpcode::Write, batch_.requests, batch_.local, now);
+  for (std::size_t i = 0; i < executed; ++i) complete_direct(batch_.works[i], now);
+  if (executed < batch_.works.size()) go_by_packets(now);
+  for (std::size_t i = executed; i < batch_.works.size(); ++i) post(batch_.works[i]);
+  batch_.works.clear();
+  batch_.requests.clear();
+  batch_.local.clear();
+}
+
+// Piece by piece, as long as it is. What was done of one that fails is done again as packets.
+bool QueuePair::execute_direct(const SendWork& work, Time now) {
+  const Fetched& request = fetched(work.work);
+  for (std::uint64_t done = 0; done < work.bytes;) {
+    pcie::SpanList local;
+    const std::uint64_t bytes = locate(request, done, local_direction(work.opcode), local, now);
+    const DirectRequest piece{.rkey = work.rkey,
+                              .address = work.remote_address + done,
+                              .bytes = bytes,
+                              .swap_or_add = work.swap_or_add,
+                              .compare = work.compare};
+    if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local, now) != 1) return false;
+    done += bytes;
+  }
+  return true;
+}
+
+// Where the request's bytes from `offset` on are, as many as there is room for. 0: it is not known.
+std::uint64_t QueuePair::locate(const Fetched& request, std::uint64_t offset, Direction direction,
+                                pcie::SpanList& spans, Time now) {
+  if (!request.inline_bytes.empty()) {
+    // Memory of the device itself. Live, a frame's address is that of the process.
+    const auto at = reinterpret_cast<std::uintptr_t>(request.inline_bytes.data());
+    const std::uint64_t bytes = request.inline_bytes.size() - offset;
+    return spans.append({{at + offset}, bytes}) ? bytes : 0;
+  }
+  std::uint64_t found = 0;
+  for (const Segment& s : request.segments) {
+    if (offset >= s.bytes) {
+      offset -= s.bytes;
+      continue;
+    }
+    const KeyAccess access{
+        .key = {s.lkey},
+        .pd = context_.pd,
+        .right = direction == Direction::Read ? KeyRight::LocalRead : KeyRight::LocalWrite,
+        .address = s.address + offset,
+        .bytes = s.bytes - offset};
+    if (memory_.is_off_bus(access)) return 0;
+    const pcie::Outcome outcome = memory_.resolve(access, direction, spans, now);
+    note(outcome);
+    if (!outcome) return 0;
+    found += outcome.done_bytes;
+    if (outcome.done_bytes < access.bytes) break;
+    offset = 0;
+  }
+  return found;
+}
+
+std::size_t QueuePair::ask_neighbour(WorkOpcode kind, std::span<const DirectRequest> requests,
+                                     const pcie::SpanList& local, Time now) {
+  return direct_.neighbour->execute({.own = context_.qpn,
+                                     .peer = peer_,
+                                     .own_address = path_.source,
+                                     .peer_address = path_.destination},
+                                    requester_->next_psn(), kind, requests, local.all(), now);
+}
+
+void QueuePair::complete_direct(const SendWork& work, Time now) {
+  direct_.pause = {};
+  count(trace::QpCounter::DirectRequests, trace::Counter::DirectRequests);
+  counters_.add(trace::QpCounter::DirectBytes, work.bytes);
+  tracer_.count(trace::Counter::DirectBytes, work.bytes);
+  tracer_.emit(trace::EventKind::Direct, now, context_.qpn.value,
+               static_cast<std::uint64_t>(work.opcode), work.work, work.remote_address, work.bytes,
+               work.rkey.value);
+  requester_->complete(work);
+}
+
+// The peer says itself what is wrong, or it passes.
+void QueuePair::go_by_packets(Time now) {
+  direct_.pause =
+      direct_.pause == Duration{} ? kFirstPause : std::min(direct_.pause * 2, kLongestPause);
+  direct_.again_at = now + direct_.pause;
+}
+
+}  // namespace softhca::nic

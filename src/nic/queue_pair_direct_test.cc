@@ -1,0 +1,311 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/range.h"
+#include "nic/queue_pair.h"
+
+namespace softhca::nic {
+namespace {
+
+using transport::QpState;
+using transport::WorkOpcode;
+
+// A bus whose addresses are places in a stretch of bytes.
+class Stretch final : public pcie::DmaPort {
+ public:
+  pcie::Outcome resolve(const pcie::Access& access, Time now, pcie::SpanList& spans) override {
+    if (!Range<BusSpace>{{0}, memory.size()}.contains(access.at, access.bytes))
+      return {.reason = {.id = trace::ReasonId::IommuNotMapped}, .ready_at = now};
+    EXPECT_TRUE(spans.append({{access.at.value}, access.bytes}));
+    return {.done_bytes = access.bytes, .ready_at = now};
+  }
+  pcie::Outcome read(std::span<const pcie::Span> from, Bytes to, Time now) override {
+    std::memcpy(to.data(), memory.data() + from[0].start.value, to.size());
+    return {.done_bytes = to.size(), .ready_at = now};
+  }
+  pcie::Outcome write(std::span<const pcie::Span>, ConstBytes from, Time now) override {
+    return {.done_bytes = from.size(), .ready_at = now};
+  }
+  std::vector<std::byte> memory = std::vector<std::byte>(1 << 20);
+};
+
+// A peer that executes as many requests of each call as it is told to.
+struct Around final : SameHost, Neighbour {
+  struct Call {
+    WorkOpcode kind{};
+    std::vector<DirectRequest> requests;
+    std::uint64_t local_bytes{};
+    wire::Psn next;
+  };
+  Found find(const Connection&) override {
+    ++finds;
+    if (!is_here) return {.neighbour = nullptr, .why_not = trace::ReasonId::DirectOtherUser};
+    return {.neighbour = std::shared_ptr<Neighbour>(this, [](Neighbour*) {}), .why_not = {}};
+  }
+  void wait_until_left() override {}
+  void lock_atomics() override {}
+  void unlock_atomics() override {}
+  std::size_t execute(const Connection&, wire::Psn next, WorkOpcode kind,
+                      std::span<const DirectRequest> requests, std::span<const pcie::Span> local,
+                      Time) override {
+    Call call{kind, {requests.begin(), requests.end()}, 0, next};
+    for (const pcie::Span& span : local) call.local_bytes += span.bytes;
+    calls.push_back(call);
+    return std::min(requests.size(), at_most);
+  }
+  bool is_here = true;
+  std::size_t at_most = SIZE_MAX;
+  int finds = 0;
+  std::vector<Call> calls;
+};
+
+struct Initiator {
+  static constexpr std::uint32_t kSlots = 64, kStride = 128;
+  static constexpr std::uint64_t kBuffer = 0x10000, kBufferBytes = 0xf0000;
+  static constexpr Time kNow{1'000'000};
+
+  Initiator() {
+    key = *keys.insert(
+        {.pd = 1, .access = 7, .start = 0, .bytes = kBufferBytes, .bus = {kBuffer}, .pages = {}});
+    transport::QpAttributes a;
+    a.path_mtu_bytes = 1024;
+    a.dest_qpn = {9};
+    a.rq_psn = {50};
+    a.sq_psn = {70};
+    a.timeout = 14;
+    a.retry_count = 7;
+    a.rnr_retry = 7;
+    a.max_reads = a.max_dest_reads = 4;
+    a.access_flags = 15;
+    wire::Datagram path;
+    path.destination.bytes[15] = 1;
+    qp.to_rtr(a, path);
+    qp.to_rts(a);
+  }
+  // Puts a request into the ring; ring() tells of it.
+  void put(WorkOpcode opcode, std::uint32_t bytes, bool fence = false) {
+    const Bytes slot = Bytes(port.memory).subspan((posted & (kSlots - 1)) * kStride, kStride);
+    const auto bit = [](WqeFlag flag) { return static_cast<unsigned>(flag); };
+    store_le(slot, 0,
+             SendWqe{.cookie = posted,
+                     .remote_address = 0x4000,
+                     .rkey = 0x77,
+                     .index = posted,
+                     .opcode = static_cast<std::uint8_t>(opcode),
+                     .flags = static_cast<std::uint8_t>(bit(WqeFlag::Signaled) |
+                                                        (fence ? bit(WqeFlag::Fence) : 0)),
+                     .segments = 1});
+    store_le(slot, sizeof(SendWqe), Segment{0, bytes, key.value});
+    ++posted;
+  }
+  void ring(Time now = kNow) { qp.on_send_doorbell(posted, now); }
+  void post(WorkOpcode opcode, std::uint32_t bytes, Time now = kNow) {
+    put(opcode, bytes);
+    ring(now);
+  }
+  std::size_t packets(Time now = kNow) {
+    std::size_t count = 0;
+    while (const auto out = qp.poll_packet(now, Turn::Requests)) {
+      last = out->emission.headers.bth.psn;
+      ++count;
+    }
+    return count;
+  }
+  std::vector<std::uint64_t> completions() {
+    std::vector<std::uint64_t> cookies;
+    while (const auto done = qp.poll_completion(kNow)) {
+      EXPECT_EQ(done->cqe.status, 0);
+      cookies.push_back(done->cqe.cookie);
+    }
+    return cookies;
+  }
+  // The peer acknowledges all that was sent.
+  void acknowledge(Time now = kNow) {
+    wire::Packet ack;
+    ack.info = wire::find_opcode(wire::opcode_of(wire::Service::Rc, wire::Operation::Acknowledge));
+    ack.headers.bth.psn = last;
+    ack.headers.aeth_kind = wire::AethKind::Ack;
+    qp.on_packet(ack, {}, now);
+  }
+
+  std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
+  trace::Tracer tracer{trace::Counters(cells), nullptr};
+  std::vector<KeyRecord> records = std::vector<KeyRecord>(4);
+  KeyTable keys{Tables{.keys = records, .translations = {}, .qps = {}}};
+  Stretch port;
+  HostMemory memory{port, keys, tracer};
+  std::vector<SrqRecord> srq_records = std::vector<SrqRecord>(1);
+  SharedReceiveQueues shared{srq_records, 0x100, 0, memory, tracer};
+  trace::QpCounters counters;
+  transport::CongestionSettings congestion;
+  Around around;
+  QueuePair qp{{.qpn = {5},
+                .pd = 1,
+                .type = transport::QpType::Rc,
+                .send_cqn = 1,
+                .receive_cqn = 1,
+                .send = {{0}, kSlots, kStride, 2},
+                .receive = {}},
+               memory,
+               shared,
+               tracer,
+               counters,
+               congestion,
+               nullptr,
+               &around};
+  wire::Key key;
+  std::uint32_t posted = 0;
+  wire::Psn last;
+};
+
+using Cookies = std::vector<std::uint64_t>;
+
+TEST(DirectRequests, CompleteInTheCallThatPostsThemWithoutAPacket) {
+  for (const WorkOpcode opcode : {WorkOpcode::Write, WorkOpcode::Read, WorkOpcode::FetchAdd}) {
+    Initiator end;
+    end.post(opcode, 8);
+    EXPECT_EQ(end.completions(), Cookies{0});
+    EXPECT_EQ(end.packets(), 0u);
+    ASSERT_EQ(end.around.calls.size(), 1u);
+    EXPECT_EQ(end.around.calls[0].kind, opcode);
+    EXPECT_EQ(end.around.calls[0].requests[0].rkey.value, 0x77u);
+    EXPECT_EQ(end.around.calls[0].next.value, 70u) << "no PSN was used";
+    EXPECT_EQ(end.counters.get(trace::QpCounter::DirectRequests), 1u);
+  }
+}
+
+TEST(DirectRequests, OfOneListGoTogether) {
+  Initiator end;
+  for (int i = 0; i < 5; ++i) end.put(WorkOpcode::Write, 16);
+  end.ring();
+  ASSERT_EQ(end.around.calls.size(), 1u);
+  EXPECT_EQ(end.around.calls[0].requests.size(), 5u);
+  EXPECT_EQ(end.around.calls[0].local_bytes, 80u);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1, 2, 3, 4}));
+}
+
+TEST(DirectRequests, KeepTheirOrderAmongKinds) {
+  Initiator end;
+  for (const WorkOpcode opcode : {WorkOpcode::Write, WorkOpcode::Read, WorkOpcode::Write})
+    end.put(opcode, 16);
+  end.ring();
+  ASSERT_EQ(end.around.calls.size(), 3u);
+  EXPECT_EQ(end.around.calls[1].kind, WorkOpcode::Read);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1, 2}));
+}
+
+TEST(DirectRequests, OfSomeSizeGoPieceByPiece) {
+  Initiator end;
+  end.post(WorkOpcode::Read, 0x80000);
+  std::uint64_t bytes = 0;
+  for (const Around::Call& call : end.around.calls) {
+    EXPECT_EQ(call.requests[0].address, 0x4000 + bytes);
+    EXPECT_EQ(call.requests[0].bytes, call.local_bytes);
+    bytes += call.local_bytes;
+  }
+  EXPECT_GT(end.around.calls.size(), 1u);
+  EXPECT_EQ(bytes, 0x80000u);
+  EXPECT_EQ(end.completions(), Cookies{0});
+}
+
+TEST(DirectRequests, WithAnImmediateOrWithoutBytesArePackets) {
+  Initiator end;
+  end.post(WorkOpcode::WriteImm, 8);
+  end.post(WorkOpcode::Write, 0);
+  EXPECT_TRUE(end.around.calls.empty());
+  EXPECT_EQ(end.packets(), 2u);
+}
+
+// What is small keeps the pace of the SENDs before it; what is large waits for them.
+TEST(DirectRequests, BehindASendGoByPacketsOrWait) {
+  Initiator small;
+  small.put(WorkOpcode::Send, 8);
+  small.put(WorkOpcode::Write, 8);
+  small.ring();
+  EXPECT_EQ(small.packets(), 2u);
+  EXPECT_TRUE(small.around.calls.empty());
+
+  Initiator large;
+  large.put(WorkOpcode::Send, 8);
+  large.put(WorkOpcode::Write, 0x10000);
+  large.put(WorkOpcode::Send, 8);
+  large.ring();
+  EXPECT_EQ(large.packets(), 1u);
+  EXPECT_TRUE(large.around.calls.empty());
+  large.acknowledge();
+  EXPECT_EQ(large.around.calls.size(), 1u);
+  EXPECT_EQ(large.around.calls[0].next.value, 71u);
+  EXPECT_EQ(large.completions(), (Cookies{0, 1}));
+  EXPECT_EQ(large.packets(), 1u) << "the second SEND, behind it";
+}
+
+TEST(DirectRequests, ThatAreNotPlainlyAllowedGoByPacketsInTheirTurn) {
+  Initiator end;
+  end.around.at_most = 1;
+  for (int i = 0; i < 3; ++i) end.put(WorkOpcode::Write, 8);
+  end.ring();
+  EXPECT_EQ(end.completions(), Cookies{0});
+  EXPECT_EQ(end.packets(), 2u);
+  end.acknowledge();
+  EXPECT_EQ(end.completions(), (Cookies{1, 2}));
+}
+
+// A peer that refuses is not asked for each request; later it is, and longer refusals ask less.
+TEST(DirectRequests, ArePacketsForAWhileAfterARefusal) {
+  Initiator end;
+  end.around.at_most = 0;
+  end.post(WorkOpcode::Write, 8);
+  end.post(WorkOpcode::Write, 8);
+  EXPECT_EQ(end.around.calls.size(), 1u);
+  EXPECT_EQ(end.packets(), 2u);
+  const Time later = Initiator::kNow + milliseconds(2);
+  end.around.at_most = SIZE_MAX;
+  end.post(WorkOpcode::Write, 8, later);
+  EXPECT_EQ(end.around.calls.size(), 1u) << "what is before it has to be acknowledged";
+  EXPECT_EQ(end.packets(later), 0u);
+  end.acknowledge(later);
+  EXPECT_EQ(end.around.calls.size(), 2u);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1, 2}));
+}
+
+TEST(DirectRequests, ArePacketsWhereThePeerIsElsewhere) {
+  Initiator end;
+  end.around.is_here = false;
+  end.post(WorkOpcode::Write, 8);
+  end.post(WorkOpcode::Write, 8);
+  EXPECT_EQ(end.packets(), 2u);
+  EXPECT_EQ(end.around.finds, 1) << "it is not looked for each time";
+  EXPECT_EQ(end.qp.path_word(), static_cast<std::uint32_t>(trace::ReasonId::DirectOtherUser));
+}
+
+// IBTA 10.3.1.5: in SQD nothing begins.
+TEST(DirectRequests, DoNotBeginWhileTheSendQueueDrains) {
+  Initiator end;
+  end.qp.set_state(QpState::Sqd);
+  end.post(WorkOpcode::Write, 8);
+  EXPECT_TRUE(end.around.calls.empty());
+  EXPECT_EQ(end.packets(), 0u);
+  end.qp.set_state(QpState::Rts);
+  EXPECT_EQ(end.packets(), 1u);
+}
+
+TEST(DirectRequests, ThatWaitAreFlushedInTheirTurn) {
+  Initiator end;
+  end.put(WorkOpcode::Send, 8);
+  end.put(WorkOpcode::Write, 0x10000);
+  end.put(WorkOpcode::Send, 8);
+  end.ring();
+  end.qp.enter_error(transport::Status::Flushed, {.id = trace::ReasonId::Flushed}, Initiator::kNow);
+  Cookies cookies;
+  while (const auto done = end.qp.poll_completion(Initiator::kNow)) {
+    EXPECT_EQ(done->cqe.status, static_cast<std::uint8_t>(transport::Status::Flushed));
+    cookies.push_back(done->cqe.cookie);
+  }
+  EXPECT_EQ(cookies, (Cookies{0, 1, 2}));
+  EXPECT_TRUE(end.around.calls.empty());
+}
+
+}  // namespace
+}  // namespace softhca::nic

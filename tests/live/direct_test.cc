@@ -1,0 +1,403 @@
+// One-sided requests between processes of one host, executed by the initiator in the target's
+// memory: the target may be stopped, and whoever takes a right back, or dies, is waited for.
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "forked_child.h"
+#include "traffic.h"
+
+namespace verbs_test {
+namespace {
+
+struct Address {
+  ibv_gid gid;
+  std::uint32_t qpn;
+  std::uint32_t rkey;
+  std::uint64_t start;
+};
+
+Address address_of(const Endpoint& end) {
+  return {end.gid(), end.qp->qp_num, end.mr->rkey, end.address(0)};
+}
+
+// What two processes tell each other besides.
+struct Talk {
+  Signal to_target;
+  Signal to_initiator;
+};
+
+bool reach_rts(Endpoint& end, const Address& peer) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  return ibv_modify_qp(end.qp, &attr, IBV_QP_STATE) == 0 && end.to_init() == 0 &&
+         end.to_rtr(peer.gid, peer.qpn) == 0 && end.to_rts() == 0;
+}
+
+bool connect_target(Endpoint& end, Talk& talk, Address self) {
+  Address peer;
+  talk.to_initiator.send(self);
+  if (!talk.to_target.receive(peer) || !reach_rts(end, peer)) return false;
+  talk.to_initiator.give();
+  return true;
+}
+
+// Gives the target's address; its queue pair is in RTS.
+Address connect_initiator(Endpoint& end, Talk& talk) {
+  Address peer{};
+  EXPECT_TRUE(talk.to_initiator.receive(peer));
+  talk.to_target.send(address_of(end));
+  EXPECT_TRUE(reach_rts(end, peer));
+  EXPECT_TRUE(talk.to_initiator.take());
+  return peer;
+}
+
+// A process with a connected endpoint that does act(endpoint).
+ForkedChild start_target(Talk& talk, const std::function<int(Endpoint&)>& act) {
+  return ForkedChild([&] {
+    Endpoint end;
+    HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
+    return act(end);
+  });
+}
+
+void stop(pid_t pid) {
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+}
+
+bool post(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t to, std::uint32_t rkey) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    wr.wr.atomic.remote_addr = to;
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.compare_add = 5;
+  } else {
+    wr.wr.rdma.remote_addr = to;
+    wr.wr.rdma.rkey = rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(end.qp, &wr, &bad) == 0;
+}
+
+// The completion of what was just posted is there, without a wait.
+ibv_wc_status status_now(Endpoint& end) {
+  ibv_wc wc{};
+  return ibv_poll_cq(end.cq, 1, &wc) == 1 ? wc.status : IBV_WC_GENERAL_ERR;
+}
+
+TEST(Direct, RequestsCompleteAtOnceWhileTheirTargetIsStopped) {
+  Talk talk;
+  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+    HOLDS(talk.to_target.take());
+    HOLDS(std::all_of(end.buffer.begin(), end.buffer.begin() + 5000,
+                      [](unsigned char x) { return x == 7; }));
+    std::uint64_t word = 0;
+    std::memcpy(&word, end.buffer.data() + 8192, sizeof word);
+    HOLDS(word == 10);
+    return 0;
+  });
+  Endpoint end;
+  ASSERT_TRUE(end.is_ready());
+  const Address peer = connect_initiator(end, talk);
+  stop(target.pid());
+  std::fill_n(end.buffer.begin(), 5000, 7);
+  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 5000), peer.start, peer.rkey));
+  EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
+  ASSERT_TRUE(post(end, IBV_WR_RDMA_READ, end.sge(10'000, 5000), peer.start, peer.rkey));
+  EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
+  EXPECT_EQ(end.buffer[14'999], 7);
+  for (std::uint64_t before : {0, 5}) {
+    ASSERT_TRUE(
+        post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(16, 8), peer.start + 8192, peer.rkey));
+    EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
+    std::uint64_t found = 1;
+    std::memcpy(&found, end.buffer.data() + 16, sizeof found);
+    EXPECT_EQ(found, before);
+  }
+  kill(target.pid(), SIGCONT);
+  talk.to_target.give();
+  target.expect_exit(0);
+}
+
+TEST(Direct, RequestsThatAreNotAllowedFailAsPacketsDo) {
+  Talk talk;
+  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+    HOLDS(talk.to_target.take());
+    HOLDS(end.state() == IBV_QPS_ERR);
+    return 0;
+  });
+  Endpoint end;
+  ASSERT_TRUE(end.is_ready());
+  const Address peer = connect_initiator(end, talk);
+  const std::uint64_t behind = peer.start + end.buffer.size() - 4;
+  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), behind, peer.rkey));
+  const auto done = end.wait();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->status, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(end.state(), IBV_QPS_ERR);
+  talk.to_target.give();
+  target.expect_exit(0);
+}
+
+TEST(Direct, RequestsKeepTheirPlaceBehindMessages) {
+  constexpr int kMessages = 50;
+  Talk talk;
+  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+    for (std::uint32_t i = 1; i <= kMessages; ++i) {
+      ibv_sge sge = end.sge(60'000, 64);
+      ibv_recv_wr wr{};
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      ibv_recv_wr* bad = nullptr;
+      HOLDS(ibv_post_recv(end.qp, &wr, &bad) == 0);
+      if (i == 1) talk.to_initiator.give();
+      const auto done = end.wait();
+      HOLDS(done && done->status == IBV_WC_SUCCESS);
+      // What was written before the message is there. What comes behind it may be.
+      std::uint32_t seen = 0;
+      std::memcpy(&seen, end.buffer.data() + 39'996, sizeof seen);
+      HOLDS(seen >= i);
+    }
+    return 0;
+  });
+  Endpoint end;
+  ASSERT_TRUE(end.is_ready());
+  const Address peer = connect_initiator(end, talk);
+  ASSERT_TRUE(talk.to_initiator.take());
+  for (std::uint32_t i = 1; i <= kMessages; ++i) {
+    std::memcpy(end.buffer.data() + 39'996, &i, sizeof i);
+    ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 40'000), peer.start, peer.rkey));
+    ASSERT_TRUE(post(end, IBV_WR_SEND, end.sge(0, 8), 0, 0));
+    for (int completions = 0; completions < 2; ++completions) {
+      const auto done = end.wait();
+      ASSERT_TRUE(done);
+      ASSERT_EQ(done->status, IBV_WC_SUCCESS) << "message " << i;
+    }
+  }
+  target.expect_exit(0);
+}
+
+// Once deregistration has returned nothing is written any more, however many WRITEs are under way.
+TEST(Direct, DeregistrationWaitsForWhoIsInside) {
+  setenv("SOFTHCA_QUIET", "1", 1);
+  constexpr int kRounds = 20;
+  constexpr std::uint32_t kBytes = 240'000;  // one move takes longer than deregistration
+  const Options options{.buffer_bytes = 256 * 1024};
+  Talk talk;
+  ForkedChild target([&] {
+    Endpoint end(options);
+    HOLDS(end.is_ready());
+    for (int round = 0; round < kRounds; ++round) {
+      std::fill(end.buffer.begin(), end.buffer.end(), 0);
+      ibv_mr* const region = ibv_reg_mr(end.pd, end.buffer.data(), kBytes, kAllAccess);
+      HOLDS(region != nullptr);
+      Address self = address_of(end);
+      self.rkey = region->rkey;
+      HOLDS(connect_target(end, talk, self));
+      auto* const last = reinterpret_cast<volatile unsigned char*>(&end.buffer[kBytes - 1]);
+      while (*last == 0) {
+      }
+      HOLDS(ibv_dereg_mr(region) == 0);
+      std::fill(end.buffer.begin(), end.buffer.end(), 0x5a);
+      HOLDS(talk.to_target.take());
+      HOLDS(std::all_of(end.buffer.begin(), end.buffer.end(),
+                        [](unsigned char x) { return x == 0x5a; }));
+    }
+    return 0;
+  });
+  Endpoint end(options);
+  ASSERT_TRUE(end.is_ready());
+  std::fill(end.buffer.begin(), end.buffer.end(), 1);
+  for (int round = 0; round < kRounds; ++round) {
+    const Address peer = connect_initiator(end, talk);
+    std::optional<ibv_wc> done;
+    do {
+      ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, kBytes), peer.start, peer.rkey));
+      done = end.wait();
+    } while (done && done->status == IBV_WC_SUCCESS);
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, IBV_WC_REM_ACCESS_ERR);
+    talk.to_target.give();
+  }
+  target.expect_exit(0);
+}
+
+int rounds_wanted(int usual) {
+  const char* const wanted = std::getenv("SOFTHCA_ROUNDS");
+  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : usual;
+}
+
+void spin(std::minstd_rand& random) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 3000);
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
+// Requests of every kind, for as long as they succeed.
+ibv_wc_status write_until_it_fails(Endpoint& end, const Address& peer, std::uint32_t bytes) {
+  for (;;)
+    for (const auto& [opcode, size] : {std::pair{IBV_WR_RDMA_WRITE, bytes},
+                                       {IBV_WR_RDMA_READ, 4096u},
+                                       {IBV_WR_ATOMIC_FETCH_AND_ADD, 8u}}) {
+      const std::uint64_t to = (peer.start + 7) / 8 * 8;
+      if (!post(end, opcode, end.sge(0, size), to, peer.rkey)) return IBV_WC_GENERAL_ERR;
+      const auto done = end.wait();
+      if (!done) return IBV_WC_GENERAL_ERR;
+      if (done->status != IBV_WC_SUCCESS) return done->status;
+    }
+}
+
+constexpr std::size_t kRegionAt = 4096, kRegionBytes = 32'768;
+
+// The region lies between bytes that nobody may touch.
+int be_target_of_the_dead(Talk& talk) {
+  Endpoint end;
+  HOLDS(end.is_ready());
+  std::fill(end.buffer.begin(), end.buffer.end(), 0x5a);
+  ibv_mr* const region =
+      ibv_reg_mr(end.pd, end.buffer.data() + kRegionAt, kRegionBytes, kAllAccess);
+  HOLDS(region != nullptr);
+  Address self = address_of(end);
+  self.rkey = region->rkey;
+  self.start += kRegionAt;
+  HOLDS(connect_target(end, talk, self));
+  HOLDS(talk.to_target.take());
+  HOLDS(ibv_dereg_mr(region) == 0);
+  for (std::size_t i = 0; i < end.buffer.size(); ++i)
+    if (i < kRegionAt || i >= kRegionAt + kRegionBytes) HOLDS(end.buffer[i] == 0x5a);
+  return 0;
+}
+
+TEST(Direct, AnInitiatorThatIsKilledLeavesTheTargetAsItWas) {
+  std::minstd_rand random(5);
+  for (int round = 0; round < rounds_wanted(10); ++round) {
+    Talk talk;
+    Signal begins;
+    ForkedChild target([&] { return be_target_of_the_dead(talk); });
+    {
+      ForkedChild initiator([&] {
+        Endpoint end;
+        HOLDS(end.is_ready());
+        const Address peer = connect_initiator(end, talk);
+        begins.give();
+        return static_cast<int>(write_until_it_fails(end, peer, 30'000));
+      });
+      ASSERT_TRUE(begins.take());
+      spin(random);
+      kill(initiator.pid(), SIGKILL);
+      EXPECT_TRUE(WIFSIGNALED(initiator.wait()));
+    }
+    talk.to_target.give();
+    target.expect_exit(0);
+  }
+}
+
+TEST(Direct, AnInitiatorHearsThatItsTargetWasKilled) {
+  std::minstd_rand random(6);
+  for (int round = 0; round < rounds_wanted(3); ++round) {
+    Talk talk;
+    Signal begins;
+    ForkedChild target = start_target(talk, [&](Endpoint&) {
+      talk.to_target.take();
+      return 1;
+    });
+    ForkedChild initiator([&] {
+      Endpoint end;
+      HOLDS(end.is_ready());
+      const Address peer = connect_initiator(end, talk);
+      begins.give();
+      HOLDS(write_until_it_fails(end, peer, 30'000) == IBV_WC_RETRY_EXC_ERR);
+      return 0;
+    });
+    ASSERT_TRUE(begins.take());
+    spin(random);
+    kill(target.pid(), SIGKILL);
+    EXPECT_TRUE(WIFSIGNALED(target.wait()));
+    initiator.expect_exit(0);
+  }
+}
+
+// Adds of several processes and of the target's own device meet in one word.
+TEST(Direct, AtomicsOfSeveralProcessesLoseNothing) {
+  constexpr int kProcesses = 3, kAdds = 400;
+  Talk talks[kProcesses];
+  Signal finish;
+  ForkedChild target([&] {
+    std::vector<std::unique_ptr<Endpoint>> ends;
+    for (Talk& talk : talks) {
+      ends.push_back(std::make_unique<Endpoint>());
+      Address self = address_of(*ends.front());
+      self.qpn = ends.back()->qp->qp_num;
+      // One word for all: the first endpoint's region has to be of everybody's domain.
+      ibv_mr* const shared =
+          ibv_reg_mr(ends.back()->pd, ends.front()->buffer.data(), 4096, kAllAccess);
+      HOLDS(shared != nullptr);
+      self.rkey = shared->rkey;
+      HOLDS(connect_target(*ends.back(), talk, self));
+    }
+    HOLDS(finish.take());
+    std::uint64_t sum = 0;
+    std::memcpy(&sum, ends.front()->buffer.data(), sizeof sum);
+    HOLDS(sum == 5ull * kProcesses * kAdds);
+    _exit(0);
+  });
+  std::vector<std::unique_ptr<ForkedChild>> initiators;
+  for (int i = 0; i < kProcesses; ++i)
+    initiators.push_back(std::make_unique<ForkedChild>([&talks, i] {
+      if (i == 0) setenv("SOFTHCA_LOCAL", "off", 1);  // the target's own device adds for it
+      Endpoint end;
+      HOLDS(end.is_ready());
+      const Address peer = connect_initiator(end, talks[i]);
+      for (int add = 0; add < kAdds; ++add) {
+        HOLDS(post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(0, 8), peer.start, peer.rkey));
+        const auto done = end.wait();
+        HOLDS(done && done->status == IBV_WC_SUCCESS);
+      }
+      return 0;
+    }));
+  for (auto& initiator : initiators) initiator->expect_exit(0);
+  finish.give();
+  target.expect_exit(0);
+}
+
+TEST(Direct, IsOffWhereTheUserWantsPackets) {
+  Talk talk;
+  Signal connected;
+  Signal stopped;
+  ForkedChild target = start_target(talk, [&](Endpoint&) {
+    talk.to_target.take();
+    return 0;
+  });
+  ForkedChild initiator([&] {
+    setenv("SOFTHCA_LOCAL", "off", 1);
+    Endpoint end;
+    HOLDS(end.is_ready());
+    const Address peer = connect_initiator(end, talk);
+    connected.give();
+    HOLDS(stopped.take());
+    HOLDS(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
+    const auto done = end.wait();
+    HOLDS(done && done->status == IBV_WC_RETRY_EXC_ERR);
+    return 0;
+  });
+  ASSERT_TRUE(connected.take());
+  stop(target.pid());
+  stopped.give();
+  initiator.expect_exit(0);
+  kill(target.pid(), SIGCONT);
+  talk.to_target.give();
+  target.expect_exit(0);
+}
+
+}  // namespace
+}  // namespace verbs_test
