@@ -45,7 +45,7 @@ same "another library that is preloaded" "/other.so:$build/lib/softhca-sysfs.so"
 
 # perftest keeps each counter's file open and reads it again at the end.
 counters=counters/port_xmit_data,counters/port_rcv_packets,hw_counters/out_of_sequence
-if pair "counters of ib_write_bw" "$softhca" run -- \
+if pair "counters of ib_write_bw" "$softhca" run --local off -- \
   ib_write_bw -F -x 0 -s 65536 -n 100 -W $counters; then
   counted() { sed -n "s|.*$1=\([0-9]*\).*|\1|p" "$work/client.out"; }
   sent=$(counted port_xmit_data) received=$(counted port_rcv_packets)
