@@ -74,7 +74,7 @@ struct QpRecord {
   std::uint32_t generation{};
   std::uint64_t destination[2]{};  // GIDs of its path, as their bytes lie
   std::uint64_t source[2]{};
-  std::uint32_t send_done{};       // work requests that are done, modulo 2^32
+  std::uint32_t send_done{};  // work requests that are done, modulo 2^32
   std::uint32_t receive_done{};
   std::uint32_t expects{};  // of its peer: see Expected
   std::uint32_t path{};     // of its one-sided requests: kPathDirect, or trace::ReasonId why not
