@@ -26,8 +26,9 @@ enum class EventKind : std::uint8_t {
   Rejected,        // `status` is a wire::RejReason, of a resolution a wire::SidrStatus
   Unreachable,     // nobody answered
   Disconnected,
-  TimewaitExit,  // the queue pair's number may be used again
-  BacklogFull,   // a warning: `listener` has no room, and requests are dropped; told once
+  TimewaitExit,   // the queue pair's number may be used again
+  BacklogFull,    // a warning: `listener` has no room, and requests are dropped; told once
+  DeviceRemoved,  // of the driver, to all ids and listeners: nothing more will come
 };
 
 struct Event {

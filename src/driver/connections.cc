@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "wire/packet.h"
 
@@ -205,6 +206,10 @@ void Connections::set_port(const PortAttributes& port, std::span<const GidEntry>
   addresses_.clear();
   for (const GidEntry& entry : gids) addresses_.push_back(entry.gid);
   agent_.set_mtu(mtu_code(port.active_mtu));
+  if (port.down.id == ReasonId::NoInterface)
+    tell_removal(port.down);
+  else
+    is_removed_ = false;
   const bool wants_all = std::ranges::any_of(
       listeners_, [](const auto& entry) { return entry.second.address.is_zero(); });
   if (wants_all && !addresses_.empty())
@@ -229,6 +234,20 @@ void Connections::look_for_ended(Time now) {
           return std::ranges::find(addresses_, gid) != addresses_.end();
         },
         now);
+}
+
+void Connections::tell_removal(const Reason& why) {
+  if (std::exchange(is_removed_, true)) return;
+  cm::Event event{.kind = EventKind::DeviceRemoved, .reason = why};
+  for (const auto& [id, sink] : sinks_) {
+    event.id = id;
+    sink->on_event(event);
+  }
+  event.id = {};
+  for (const auto& [id, listening] : listeners_) {
+    event.listener = id;
+    listening.sink->on_event(event);
+  }
 }
 
 // Once its id is known. One that is gone already is told of at the next look.

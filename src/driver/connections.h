@@ -62,6 +62,8 @@ class Connections {
   // The first packet of a connection has come to the queue pair, its RTU perhaps not.
   void on_traffic(wire::Qpn qpn, Time now);
   void set_port(const PortAttributes& port, std::span<const GidEntry> gids);
+  // Its interface has gone, or the device has stopped. Told once.
+  void tell_removal(const trace::Reason& why);
   // Processes of this host that have ended can say nothing more.
   void look_for_ended(Time now);
   // The program ends: peers hear so.
@@ -116,6 +118,7 @@ class Connections {
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::deque<Held> held_;                          // in this order
+  bool is_removed_ = false;
   std::uint32_t sent_ = 0;
   Time next_look_{};         // for peers that have ended
   std::deque<Ended> ended_;  // in this order

@@ -406,6 +406,7 @@ void Engine::stop(const Reason& why, Time now) {
   if (s.stopped) return;
   s.stopped = true;
   s.device.stop(why, now);
+  if (s.connections) s.connections->tell_removal(why);
   s.tell_all(AsyncEventType::DeviceFatal, why);
 }
 bool Engine::stopped() const { return state_->stopped; }

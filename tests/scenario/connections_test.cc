@@ -191,6 +191,29 @@ TEST(Connections, AnIdThatWasDestroyedIsSilent) {
   EXPECT_NE(t.accepting.events[0].kind, EventKind::Established);
 }
 
+TEST(Connections, AllHearOfADeviceThatHasGone) {
+  Hosts t;
+  t.listen();
+  const wire::CommId asked = t.connect();
+  t.accept();
+  const std::size_t before = t.asking.events.size();
+  driver::PortAttributes port = t.world.host(0).engine().port();
+  port.state = driver::PortState::Down;
+  port.down = {.id = ReasonId::PortDown};
+  t.world.host(0).engine().set_port(port, {});
+  EXPECT_EQ(t.asking.events.size(), before) << "the cable is out, and may be back soon";
+  port.down = {.id = ReasonId::NoInterface};
+  t.world.host(0).engine().set_port(port, {});
+  t.world.host(0).engine().set_port(port, {});
+  ASSERT_EQ(t.asking.events.size(), before + 1);
+  EXPECT_EQ(t.asking.events.back().kind, EventKind::DeviceRemoved);
+  EXPECT_EQ(t.asking.events.back().id, asked);
+
+  t.world.host(1).engine().stop({.id = ReasonId::AssertionBroken}, t.world.now());
+  EXPECT_EQ(t.listener.events.back().kind, EventKind::DeviceRemoved);
+  EXPECT_EQ(t.accepting.events.back().kind, EventKind::DeviceRemoved);
+}
+
 TEST(Connections, AProgramThatEndsTellsItsPeers) {
   Hosts t;
   t.listen();

@@ -103,7 +103,7 @@ cm::ConnectionSink* Id::on_event(const cm::Event& event) {
     if (!news || is_closing) return nullptr;
     // Before the call that has begun it gives its number back.
     if (conversation == wire::CommId{}) conversation = event.id;
-    terms = event.terms;
+    if (event.kind != cm::EventKind::DeviceRemoved) terms = event.terms;
     is_established |= event.kind == cm::EventKind::Established;
     post(std::move(*news));
   } catch (const std::bad_alloc&) {  // lost, as in a queue of the kernel's
@@ -147,8 +147,14 @@ bool is_meant(const Id& listener, const wire::Gid& destination) {
 cm::ConnectionSink* Listening::on_event(const cm::Event& event) {
   try {
     auto news = news_of(event, id.is_datagram());
-    if (!news || news->type != RDMA_CM_EVENT_CONNECT_REQUEST) return nullptr;
+    if (!news) return nullptr;
     const std::scoped_lock held(id.registry.lock);
+    if (news->type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+      // Who listens at every device is not told of one of them, as in Linux.
+      if (!id.is_closing && id.device != nullptr) id.post(std::move(*news));
+      return nullptr;
+    }
+    if (news->type != RDMA_CM_EVENT_CONNECT_REQUEST) return nullptr;
     if (id.is_closing || !is_meant(id, event.terms.addresses.destination)) return nullptr;
     auto fresh = id_of_request(*this, event);
     fresh->post(std::move(*news), &id);

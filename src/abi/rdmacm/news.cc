@@ -57,6 +57,9 @@ std::optional<News> news_of(const cm::Event& event, bool is_datagram) {
     case TimewaitExit:
       news.type = RDMA_CM_EVENT_TIMEWAIT_EXIT;
       break;
+    case DeviceRemoved:
+      news.type = RDMA_CM_EVENT_DEVICE_REMOVAL;
+      break;
     case BacklogFull:
       return std::nullopt;
   }

@@ -78,6 +78,14 @@ TEST(News, OfAnEndHasNoBytes) {
   EXPECT_EQ(news_of(event_of(EventKind::TimewaitExit), false)->type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 
+TEST(News, OfADeviceThatHasGone) {
+  const auto news = news_of(event_of(EventKind::DeviceRemoved), false);
+  ASSERT_TRUE(news);
+  EXPECT_EQ(news->type, RDMA_CM_EVENT_DEVICE_REMOVAL);
+  EXPECT_EQ(news->status, 0);
+  EXPECT_TRUE(news->private_bytes.empty());
+}
+
 TEST(News, OfSilenceSaysTimeout) {
   EXPECT_EQ(news_of(event_of(EventKind::Unreachable), false)->status, -ETIMEDOUT);
   cm::Event event = event_of(EventKind::Disconnected);
