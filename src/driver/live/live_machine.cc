@@ -161,7 +161,14 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
   if (journal_) start_recording();
 }
 
-LiveMachine::~LiveMachine() { write_reports(); }
+// The link passes on what it still has for others, when nothing can be for the engine any more.
+LiveMachine::~LiveMachine() {
+  write_reports();
+  engine_.reset();
+  faulty_.reset();
+  pcap_.reset();
+  udp_.reset();
+}
 
 void LiveMachine::leave_behind() {
   udp_->abandon();
@@ -415,7 +422,7 @@ link::UdpLink::Route LiveMachine::route_management(const link::Frame& frame) {
   const wire::Gid& address = frame.datagram.destination;
   const auto route = management_route(frame.bytes, [&](wire::ServiceId service) {
     const bool is_ours =
-        engine_->has_connections() && engine_->connections().listens(service, address);
+        engine_ && engine_->has_connections() && engine_->connections().listens(service, address);
     return is_ours ? local::ServiceNames::Listener{Found::Block, block_.number()}
                    : services_.find(service.value, {address.bytes}, now());
   });
