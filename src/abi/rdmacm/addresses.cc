@@ -28,6 +28,11 @@ bool is_everywhere(const SocketAddress& address) {
   return address.is_any() || address.is_loopback();
 }
 
+// The program has bound it to no address of its own.
+bool may_choose_source(const Id& id) {
+  return id.is_source_chosen || (id.device == nullptr && is_everywhere(id.source));
+}
+
 // ENODEV, or EADDRNOTAVAIL: it is not even this host's.
 Errno no_device(const char* call, const SocketAddress& address) {
   const auto own = os::route_to(address.address, address.address, address.scope);
@@ -78,7 +83,7 @@ Outcome<Way> way_of_loopback(Id& id, const SocketAddress& destination) {
 Outcome<Way> way_to(Id& id, const SocketAddress& destination) {
   if (is_everywhere(destination)) return way_of_loopback(id, destination);
   std::optional<os::IpAddress> source;
-  if (!id.is_source_chosen && !is_everywhere(id.source)) source = id.source.address;
+  if (!may_choose_source(id)) source = id.source.address;
   const std::uint32_t scope = destination.scope != 0 ? destination.scope : id.source.scope;
   const auto route = os::route_to(destination.address, source, scope);
   // To a group there need be no route if the program says from where.
@@ -134,7 +139,7 @@ Outcome<void> resolve_address(Id& id, const sockaddr* source, const sockaddr& de
   if (!way) return way.error();
   if (!id.port)
     if (const auto reserved = reserve_port(id, kCall, way->source); !reserved) return reserved;
-  id.is_source_chosen |= id.stage == Stage::Idle || is_everywhere(id.source);
+  id.is_source_chosen |= id.stage == Stage::Idle || may_choose_source(id);
   id.destination = *to;
   id.source = way->source;
   id.source.port = id.port->port();
