@@ -47,9 +47,11 @@ fi
 plan mixed '[[fault]]' 'what = "duplicate"' 'ratio = 0.05' '[[fault]]' 'what = "reorder"' \
   'ratio = 0.05' '[[fault]]' 'what = "corrupt"' 'ratio = 0.01'
 what="a pingpong with packets doubled, out of order and damaged"
+lossy=1
 if pair "$what" "$softhca" run --faults "$plan" -- ibv_rc_pingpong -g 0 -c -s 65536 -n 30; then
   judge_pingpong "$what" 30
 fi
+lossy=0
 
 plan fail '[[fault]]' 'what = "fail_work"' 'operation = "SEND"' 'nth = 3' \
   'status = "IBV_WC_REM_OP_ERR"'
