@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "local/port_table.h"
+
 namespace softhca::local {
 
 namespace {
