@@ -122,6 +122,10 @@ class Agent {
   std::optional<Event> poll_event();
   Time next_deadline() const { return due_.empty() ? Time::never() : due_.begin()->first; }
 
+  // Whether a request for the service at that address of the port comes to a listener.
+  bool listens(wire::ServiceId service, const wire::Gid& address) const {
+    return listener_of(service, address) != ListenerId{};
+  }
   // Null if no program holds it.
   const Conversation* find(wire::CommId id) const;
   const Tally& tally() const { return tally_; }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "base/assert.h"
+#include "local/qpn_block.h"
 #include "wire/packet.h"
 
 namespace softhca::driver {
@@ -18,8 +20,6 @@ namespace {
 std::uint8_t mtu_code(std::uint32_t bytes) {
   return static_cast<std::uint8_t>(std::countr_zero(std::max(bytes, 256u)) - 7);
 }
-
-constexpr std::uint32_t kQpnBlockShift = 12;  // local/qpn_block.h
 
 // A few hundred are under way when many programs start at once; peers ask again for what is lost.
 constexpr std::size_t kWaitingAtMost = 4096;
@@ -45,8 +45,8 @@ Connections::Connections(const EngineParts& parts, nic::Device& device, Teller t
     : parts_(parts),
       device_(device),
       tell_(std::move(tell)),
-      agent_({.ca_guid = parts.guid, .block = parts.first_qpn >> kQpnBlockShift},
-             Prng(parts.seed)) {}
+      agent_({.ca_guid = parts.guid, .block = local::block_of(parts.first_qpn)}, Prng(parts.seed)) {
+}
 
 Connections::~Connections() {
   for (const auto& [id, listening] : listeners_) give_back(listening);
@@ -59,14 +59,11 @@ bool Connections::hold(const nic::Device::ManagementDatagram& datagram, Time now
   const auto* const req = std::get_if<wire::CmReq>(&mad->message);
   const auto* const sidr = std::get_if<wire::CmSidrReq>(&mad->message);
   if (req == nullptr && sidr == nullptr) return false;
-  if (listens(req != nullptr ? req->service : sidr->service, datagram.from.destination))
+  if (agent_.listens(req != nullptr ? req->service : sidr->service, datagram.from.destination))
     return false;
-  Held held{.until = now + kHeldFor,
-            .from = datagram.from,
-            .source_qpn = datagram.source_qpn,
-            .packet = {datagram.packet.begin(), datagram.packet.end()}};
-  std::ranges::copy(datagram.mad, held.mad.begin());
-  held_.push_back(std::move(held));
+  held_.push_back({.until = now + kHeldFor,
+                   .from = datagram.from,
+                   .packet = {datagram.packet.begin(), datagram.packet.end()}});
   return true;
 }
 
@@ -74,27 +71,47 @@ void Connections::let_go(Time now) {
   for (; !held_.empty() && held_.front().until <= now; held_.pop_front()) {
     const Held& held = held_.front();
     if (parts_.pass_on_request && parts_.pass_on_request(held.from, held.packet)) continue;
-    agent_.on_datagram({.source = held.from.source,
-                        .destination = held.from.destination,
-                        .source_qpn = held.source_qpn},
-                       held.mad, now);
+    const auto packet = wire::parse(held.packet);
+    ASSERT(packet);  // it was understood when it came
+    hear(held.from, packet->headers.source_qpn, packet->payload, now);
   }
 }
 
+void Connections::hear(const wire::Datagram& from, wire::Qpn source_qpn, ConstBytes mad, Time now) {
+  agent_.on_datagram(
+      {.source = from.source, .destination = from.destination, .source_qpn = source_qpn}, mad, now);
+}
+
 void Connections::on_datagram(const nic::Device::ManagementDatagram& datagram, Time now) {
-  if (hold(datagram, now)) return;
-  agent_.on_datagram({.source = datagram.from.source,
-                      .destination = datagram.from.destination,
-                      .source_qpn = datagram.source_qpn},
-                     datagram.mad, now);
+  has_heard_ = true;
+  if (!hold(datagram, now)) hear(datagram.from, datagram.source_qpn, datagram.mad, now);
+}
+
+void Connections::settle(Time now) {
+  while (const auto event = agent_.poll_event()) hand_out(*event, now);
+  send_datagrams(now);
 }
 
 template <class Call>
-auto Connections::with_agent(Time now, Call&& call) {
+auto Connections::settled(Time now, Call&& call) {
   auto result = call();
-  hand_out_events(now);
-  send_datagrams(now);
+  settle(now);
   return result;
+}
+
+template <class Call>
+Connections::Id Connections::begin(const cm::Path& path, cm::ConnectionSink& sink, Time now,
+                                   Call&& call) {
+  if (const auto opened = open_addresses(path.local); !opened) return opened.error();
+  return settled(now, [&] {
+    const Id id = call();
+    if (id) sinks_.emplace(*id, &sink);
+    return id;
+  });
+}
+
+bool Connections::is_own(const wire::Gid& address) const {
+  return std::ranges::find(addresses_, address) != addresses_.end();
 }
 
 Result<void, Reason> Connections::open_addresses(const wire::Gid& address) {
@@ -141,26 +158,16 @@ void Connections::close(cm::ListenerId listener) {
 
 Connections::Id Connections::connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink,
                                      Time now) {
-  if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
-  return with_agent(now, [&]() -> Id {
-    const auto id = agent_.connect(request, now);
-    if (id) sinks_.emplace(*id, &sink);
-    return id;
-  });
+  return begin(request.path, sink, now, [&] { return agent_.connect(request, now); });
 }
 
 Connections::Id Connections::resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink,
                                      Time now) {
-  if (const auto opened = open_addresses(request.path.local); !opened) return opened.error();
-  return with_agent(now, [&]() -> Id {
-    const auto id = agent_.resolve(request, now);
-    if (id) sinks_.emplace(*id, &sink);
-    return id;
-  });
+  return begin(request.path, sink, now, [&] { return agent_.resolve(request, now); });
 }
 
 Connections::Done Connections::accept(wire::CommId id, const cm::AcceptRequest& request, Time now) {
-  return with_agent(now, [&] {
+  return settled(now, [&] {
     const Done done = agent_.accept(id, request, now);
     if (done) unconfirmed_[request.qpn] = id;
     return done;
@@ -169,28 +176,26 @@ Connections::Done Connections::accept(wire::CommId id, const cm::AcceptRequest& 
 
 Connections::Done Connections::answer(wire::CommId id, const cm::ResolveAnswer& resolution,
                                       Time now) {
-  return with_agent(now, [&] { return agent_.answer(id, resolution, now); });
+  return settled(now, [&] { return agent_.answer(id, resolution, now); });
 }
 
 Connections::Done Connections::reject(wire::CommId id, ConstBytes private_bytes, Time now) {
-  return with_agent(now, [&] { return agent_.reject(id, private_bytes, now); });
+  return settled(now, [&] { return agent_.reject(id, private_bytes, now); });
 }
 
 Connections::Done Connections::establish(wire::CommId id, ConstBytes private_bytes, Time now) {
-  return with_agent(now, [&] { return agent_.establish(id, private_bytes, now); });
+  return settled(now, [&] { return agent_.establish(id, private_bytes, now); });
 }
 
 Connections::Done Connections::disconnect(wire::CommId id, ConstBytes private_bytes, Time now) {
-  return with_agent(now, [&] { return agent_.disconnect(id, private_bytes, now); });
+  return settled(now, [&] { return agent_.disconnect(id, private_bytes, now); });
 }
 
 void Connections::destroy(wire::CommId id, Time now) {
   if (sinks_.erase(id) == 0) return;
   std::erase_if(unconfirmed_, [id](const auto& entry) { return entry.second == id; });
-  with_agent(now, [&] {
-    agent_.destroy(id, now);
-    return true;
-  });
+  agent_.destroy(id, now);
+  settle(now);
 }
 
 void Connections::on_traffic(wire::Qpn qpn, Time now) {
@@ -229,11 +234,7 @@ void Connections::look_for_ended(Time now) {
     ended_.push_back({block, now + kLastWords});
   for (; !ended_.empty() && ended_.front().believed_from <= now; ended_.pop_front())
     agent_.on_peer_ended(
-        ended_.front().block,
-        [this](const wire::Gid& gid) {
-          return std::ranges::find(addresses_, gid) != addresses_.end();
-        },
-        now);
+        ended_.front().block, [this](const wire::Gid& gid) { return is_own(gid); }, now);
 }
 
 void Connections::tell_removal(const Reason& why) {
@@ -250,47 +251,33 @@ void Connections::tell_removal(const Reason& why) {
   }
 }
 
-// Once its id is known. One that is gone already is told of at the next look.
+// Once its id is known.
 void Connections::watch_peer(wire::CommId id) {
   const cm::Conversation* const c = agent_.find(id);
   if (c == nullptr || c->is_resolution || c->remote.value == 0 || !parts_.watch_process) return;
-  if (std::ranges::find(addresses_, c->terms.path.remote) == addresses_.end()) return;
+  if (!is_own(c->terms.path.remote)) return;
   parts_.watch_process(cm::block_of(c->remote));
 }
 
+// Programs that poll call this each time: mostly there is nothing.
 bool Connections::progress(Time now) {
-  bool worked = false;
-  if (now >= next_look_ || (!ended_.empty() && ended_.front().believed_from <= now)) {
-    next_look_ = now + kLookEvery;
-    look_for_ended(now);
-  }
-  if (agent_.next_deadline() <= now) {
-    agent_.on_time(now);
-    worked = true;
-  }
-  const std::uint32_t before = sent_;
+  const bool is_due = has_heard_ || next_deadline() <= now;
+  if (!is_due && now < next_look_) return false;
+  has_heard_ = false;
+  next_look_ = now + kLookEvery;
+  look_for_ended(now);
+  if (agent_.next_deadline() <= now) agent_.on_time(now);
   let_go(now);
-  hand_out_events(now);
-  send_datagrams(now);
-  return worked || sent_ != before;
+  settle(now);
+  return is_due;
 }
 
 Time Connections::next_deadline() const {
   if (!waiting_.empty()) return Time{0};
-  const Time agents =
-      held_.empty() ? agent_.next_deadline() : earlier(agent_.next_deadline(), held_.front().until);
-  return ended_.empty() ? agents : std::min(agents, ended_.front().believed_from);
-}
-
-bool Connections::listens(wire::ServiceId service, const wire::Gid& address) const {
-  return std::ranges::any_of(listeners_, [&](const auto& entry) {
-    const Listening& l = entry.second;
-    return l.service == service && (l.address.is_zero() || l.address == address);
-  });
-}
-
-void Connections::hand_out_events(Time now) {
-  while (const auto event = agent_.poll_event()) hand_out(*event, now);
+  Time at = agent_.next_deadline();
+  if (!held_.empty()) at = earlier(at, held_.front().until);
+  if (!ended_.empty()) at = earlier(at, ended_.front().believed_from);
+  return at;
 }
 
 void Connections::hand_out(const cm::Event& event, Time now) {

@@ -64,7 +64,7 @@ class Connections {
   void set_port(const PortAttributes& port, std::span<const GidEntry> gids);
   // Its interface has gone, or the device has stopped. Told once.
   void tell_removal(const trace::Reason& why);
-  // Processes of this host that have ended can say nothing more.
+  // Finds out which processes of this host have ended, and can say nothing more.
   void look_for_ended(Time now);
   // The program ends: peers hear so.
   void disconnect_all(Time now);
@@ -73,8 +73,6 @@ class Connections {
   bool progress(Time now);
   Time next_deadline() const;
 
-  // Whether a request for the service comes to a listener of this process.
-  bool listens(wire::ServiceId service, const wire::Gid& address) const;
   const cm::Agent& agent() const { return agent_; }
 
  private:
@@ -87,23 +85,26 @@ class Connections {
     wire::ServiceId service{};
     wire::Gid address{};
   };
-  // Does something with the agent, then what follows from it.
   // A request for a service that nobody listens to yet.
   struct Held {
     Time until{};
     wire::Datagram from;
-    wire::Qpn source_qpn{};
     std::vector<std::byte> packet;
-    wire::CmMadBytes mad{};
   };
   bool hold(const nic::Device::ManagementDatagram& datagram, Time now);
   void let_go(Time now);
+  void hear(const wire::Datagram& from, wire::Qpn source_qpn, ConstBytes mad, Time now);
+  // Begins a conversation over the path: what call() gives, whose events go to the sink.
   template <class Call>
-  auto with_agent(Time now, Call&& call);
+  Id begin(const cm::Path& path, cm::ConnectionSink& sink, Time now, Call&& call);
+  // What call() gives; then what follows from it is done.
+  template <class Call>
+  auto settled(Time now, Call&& call);
+  void settle(Time now);
   Result<void, trace::Reason> open_addresses(const wire::Gid& address);
+  bool is_own(const wire::Gid& address) const;
   void watch_peer(wire::CommId id);
   void give_back(const Listening& listening);
-  void hand_out_events(Time now);
   void hand_out(const cm::Event& event, Time now);
   void send_datagrams(Time now);
   void count();
@@ -118,6 +119,7 @@ class Connections {
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::deque<Held> held_;                          // in this order
+  bool has_heard_ = false;                         // since progress() was last called
   bool is_removed_ = false;
   std::uint32_t sent_ = 0;
   Time next_look_{};         // for peers that have ended

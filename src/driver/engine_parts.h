@@ -68,8 +68,8 @@ struct EngineParts {
   std::function<void(wire::ServiceId, const wire::Gid& address)> give_back_service = {};
   // Passes a request to the process of this host that listens to its service now, if one does.
   std::function<bool(const wire::Datagram& from, ConstBytes packet)> pass_on_request = {};
-  // Whether the process of this host that has a block can be watched; it is from then on. And which
-  // of those have ended since the last call. Empty where there are no others.
+  // From now on the process of this host that has a block is watched; false if it has ended
+  // already. And which of those have ended since the last call. Empty where there are no others.
   std::function<bool(std::uint32_t block)> watch_process = {};
   std::function<std::vector<std::uint32_t>()> ended_processes = {};
   // A place in the program's code as people know it. Empty where there is no program.

@@ -420,10 +420,11 @@ bool UdpLink::belongs_elsewhere(Address& address, const Frame& frame) {
   const wire::Qpn qpn = destination_qpn(frame.bytes);
   std::uint32_t block = local::block_of(qpn.value);
   if (qpn == wire::kManagementQpn && management_) {
-    const Route route = management_(frame);
-    if (route.owner == Owner::Nobody) tracer_.count(trace::Counter::PacketsDropped);
-    if (route.owner != Owner::Block) return route.owner == Owner::Nobody;
-    block = route.block;
+    using Found = local::ServiceNames::Found;
+    const auto owner = management_(frame);
+    if (owner.found == Found::Unknown) tracer_.count(trace::Counter::PacketsDropped);
+    if (owner.found != Found::Block) return owner.found == Found::Unknown;
+    block = owner.block;
   }
   if (block == block_.number() || !local::can_be_owned(block)) return false;
   if (!forward(block, frame)) return false;

@@ -27,6 +27,7 @@
 #include "local/mailbox.h"
 #include "local/port_group.h"
 #include "local/qpn_block.h"
+#include "local/service_names.h"
 #include "trace/journal.h"
 #include "wire/psn.h"
 
@@ -64,12 +65,8 @@ class UdpLink final : public Link {
   void expect(std::span<const int> readable);
 
   // Packets for queue pair 1, which all processes of the host share: says whose each is.
-  enum class Owner : std::uint8_t { Here, Block, Nobody };  // Nobody's is dropped
-  struct Route {
-    Owner owner{};
-    std::uint32_t block{};
-  };
-  using ManagementRouter = std::function<Route(const Frame&)>;
+  // What nobody is known for stays here; what it was not looked for is dropped.
+  using ManagementRouter = std::function<local::ServiceNames::Listener(const Frame&)>;
   void set_management_router(ManagementRouter router) { management_ = std::move(router); }
 
   // Passes a frame to the process of this host that has the block. False: nobody has it.

@@ -368,7 +368,8 @@ TEST_F(UdpLinkTest, KeepsWhatNobodyHasAndWhatIsForEverybody) {
 
 // What is for queue pair 1 is whose the router says; who gets it as mail is not asked again.
 TEST_F(UdpLinkTest, PassesManagementPacketsToTheirOwner) {
-  using Owner = UdpLink::Owner;
+  using Found = local::ServiceNames::Found;
+  using Listener = local::ServiceNames::Listener;
   auto a = party();
   auto b = party();
   constexpr std::uint32_t kRounds = 60;  // the kernel chooses the receiver by the source port
@@ -380,7 +381,7 @@ TEST_F(UdpLinkTest, PassesManagementPacketsToTheirOwner) {
       ASSERT_EQ(a->link.send({&one, 1}, Time{}), 1u);
     }
   };
-  const auto to_b = [&](const Frame&) { return UdpLink::Route{Owner::Block, b->block()}; };
+  const auto to_b = [&](const Frame&) { return Listener{Found::Block, b->block()}; };
   a->link.set_management_router(to_b);
   b->link.set_management_router(to_b);
   send_rounds();
@@ -389,15 +390,13 @@ TEST_F(UdpLinkTest, PassesManagementPacketsToTheirOwner) {
   EXPECT_GT(a->count(Counter::PacketsForwardedOut), 0u);
 
   for (const auto& party : {a.get(), b.get()})
-    party->link.set_management_router([](const Frame&) { return UdpLink::Route{Owner::Here, 0}; });
+    party->link.set_management_router([](const Frame&) { return Listener{Found::Nobody, 0}; });
   send_rounds();
   const std::size_t here = a->drain().size();
   EXPECT_EQ(here + b->drain().size(), kRounds);
 
   for (const auto& party : {a.get(), b.get()})
-    party->link.set_management_router([](const Frame&) {
-      return UdpLink::Route{Owner::Nobody, 0};
-    });
+    party->link.set_management_router([](const Frame&) { return Listener{Found::Unknown, 0}; });
   send_rounds();
   EXPECT_EQ(a->drain().size() + b->drain().size(), 0u);
   EXPECT_EQ(a->count(Counter::PacketsDropped) + b->count(Counter::PacketsDropped), kRounds);

@@ -167,9 +167,9 @@ TEST(Connections, AClosedListenerBringsNothingMore) {
   const auto second = t.of(1).listen({.service = cm::kPort}, t.listener);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().id, ReasonId::ServiceTaken);
-  EXPECT_TRUE(t.of(1).listens(cm::kPort, t.world.host(1).gid()));
+  EXPECT_TRUE(t.of(1).agent().listens(cm::kPort, t.world.host(1).gid()));
   t.of(1).close(*id);
-  EXPECT_FALSE(t.of(1).listens(cm::kPort, t.world.host(1).gid()));
+  EXPECT_FALSE(t.of(1).agent().listens(cm::kPort, t.world.host(1).gid()));
   t.connect();
   t.wait();
   EXPECT_TRUE(t.listener.events.empty());

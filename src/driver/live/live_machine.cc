@@ -247,7 +247,7 @@ void LiveMachine::start_recording() {
 // A capture has what is on the cable: a packet that a fault loses on its way out is not in it.
 link::Link& LiveMachine::lay_cable() {
   udp_ = std::make_unique<link::UdpLink>(block_, *tracer_);
-  udp_->set_management_router([this](const link::Frame& frame) { return route_management(frame); });
+  udp_->set_management_router([this](const link::Frame& frame) { return owner_of(frame); });
   link::Link* cable = udp_.get();
   if (!settings_.pcap.empty()) {
     const std::int64_t start_ns = os::unix_time_ns() - clock_.now().ps / 1000;
@@ -415,33 +415,22 @@ std::vector<std::uint32_t> LiveMachine::ended_processes() {
   return blocks;
 }
 
-// What is nobody's stays here, where the peer is told so.
-link::UdpLink::Route LiveMachine::route_management(const link::Frame& frame) {
-  using Owner = link::UdpLink::Owner;
-  using Found = local::ServiceNames::Found;
+local::ServiceNames::Listener LiveMachine::owner_of(const link::Frame& frame) {
   const wire::Gid& address = frame.datagram.destination;
-  const auto route = management_route(frame.bytes, [&](wire::ServiceId service) {
-    const bool is_ours =
-        engine_ && engine_->has_connections() && engine_->connections().listens(service, address);
-    return is_ours ? local::ServiceNames::Listener{Found::Block, block_.number()}
-                   : services_.find(service.value, {address.bytes}, now());
+  return management_route(frame.bytes, [&](wire::ServiceId service) {
+    const bool is_ours = engine_ && engine_->has_connections() &&
+                         engine_->connections().agent().listens(service, address);
+    return is_ours
+               ? local::ServiceNames::Listener{local::ServiceNames::Found::Block, block_.number()}
+               : services_.find(service.value, {address.bytes}, now());
   });
-  switch (route.found) {
-    case Found::Block:
-      return {Owner::Block, route.block};
-    case Found::Unknown:
-      return {Owner::Nobody, {}};
-    case Found::Nobody:
-      break;
-  }
-  return {Owner::Here, {}};
 }
 
 bool LiveMachine::pass_on_request(const wire::Datagram& from, ConstBytes packet) {
   const link::Frame frame{from, packet};
-  const link::UdpLink::Route route = route_management(frame);
-  return route.owner == link::UdpLink::Owner::Block && route.block != block_.number() &&
-         udp_->forward(route.block, frame);
+  const auto owner = owner_of(frame);
+  return owner.found == local::ServiceNames::Found::Block && owner.block != block_.number() &&
+         udp_->forward(owner.block, frame);
 }
 
 // A name that one process holds at a time, gone with it.

@@ -98,7 +98,8 @@ class LiveMachine {
   bool watch_process(std::uint32_t block);
   std::vector<std::uint32_t> ended_processes();
   bool pass_on_request(const wire::Datagram& from, ConstBytes packet);
-  link::UdpLink::Route route_management(const link::Frame& frame);
+  // Of a packet for queue pair 1.
+  local::ServiceNames::Listener owner_of(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   Neighbours::Settings neighbourhood();
   void build_engine(std::uint64_t seed);
