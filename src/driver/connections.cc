@@ -252,11 +252,12 @@ void Connections::tell_removal(const Reason& why) {
 }
 
 // Once its id is known.
-void Connections::watch_peer(wire::CommId id) {
+void Connections::watch_peer(wire::CommId id, Time now) {
   const cm::Conversation* const c = agent_.find(id);
   if (c == nullptr || c->is_resolution || c->remote.value == 0 || !parts_.watch_process) return;
   if (!is_own(c->terms.path.remote)) return;
-  parts_.watch_process(cm::block_of(c->remote));
+  const std::uint32_t block = cm::block_of(c->remote);
+  if (!parts_.watch_process(block)) ended_.push_back({block, now + kLastWords});
 }
 
 // Programs that poll call this each time: mostly there is nothing.
@@ -295,7 +296,7 @@ void Connections::hand_out(const cm::Event& event, Time now) {
     if (!is_request) return;
     if (sink != nullptr) {
       sinks_.emplace(event.id, sink);
-      watch_peer(event.id);
+      watch_peer(event.id, now);
     } else {
       static_cast<void>(agent_.reject(event.id, {}, now));
       agent_.destroy(event.id, now);
@@ -304,7 +305,7 @@ void Connections::hand_out(const cm::Event& event, Time now) {
   }
   if (is_over(event.kind))
     std::erase_if(unconfirmed_, [&](const auto& entry) { return entry.second == event.id; });
-  if (event.kind == EventKind::Reply) watch_peer(event.id);
+  if (event.kind == EventKind::Reply) watch_peer(event.id, now);
   const auto sink = sinks_.find(event.id);
   if (sink != sinks_.end()) sink->second->on_event(event);
 }

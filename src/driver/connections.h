@@ -103,7 +103,7 @@ class Connections {
   void settle(Time now);
   Result<void, trace::Reason> open_addresses(const wire::Gid& address);
   bool is_own(const wire::Gid& address) const;
-  void watch_peer(wire::CommId id);
+  void watch_peer(wire::CommId id, Time now);
   void give_back(const Listening& listening);
   void hand_out(const cm::Event& event, Time now);
   void send_datagrams(Time now);

@@ -14,6 +14,8 @@ SystemError last_error(const char* call);
 
 // Somebody else has the address.
 bool is_address_taken(const SystemError& error);
+// Nobody has it.
+bool is_nobody_there(const SystemError& error);
 
 // "bind: Address already in use"
 std::string error_text(const SystemError& error);

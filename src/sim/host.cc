@@ -212,6 +212,8 @@ Host::Host(const HostSettings& settings, const wire::Gid& gid, link::Link& link,
           [on_group = settings.on_group](const wire::Gid& group) {
             if (on_group) on_group(group, false);
           },
+      .watch_process = settings.watch_process,
+      .ended_processes = settings.ended_processes,
       .frames = settings.frames,
       .faults = m.faults.get(),
       .congestion = settings.congestion});

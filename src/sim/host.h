@@ -41,6 +41,9 @@ struct HostSettings {
   transport::CongestionSettings congestion;
   trace::Journal* journal = nullptr;
   std::function<void(const wire::Gid& group, bool joined)> on_group;  // of the host's link
+  // Other processes of the host, as driver/engine_parts.h has them; empty: there are none.
+  std::function<bool(std::uint32_t block)> watch_process;
+  std::function<std::vector<std::uint32_t>()> ended_processes;
   link::FramePort* frames = nullptr;  // for raw packets; null: there is none
 };
 

@@ -191,6 +191,91 @@ TEST(Connections, AnIdThatWasDestroyedIsSilent) {
   EXPECT_NE(t.accepting.events[0].kind, EventKind::Established);
 }
 
+// A peer on the same host, whose process a test watches, or finds gone.
+struct Neighbours {
+  Neighbours() {
+    settings.hosts = 1;
+    settings.host.watch_process = [this](std::uint32_t block) {
+      watched.push_back(block);
+      return is_there;
+    };
+    settings.host.ended_processes = [this] { return std::exchange(ended, {}); };
+  }
+
+  std::vector<std::uint32_t> watched;
+  std::vector<std::uint32_t> ended;
+  bool is_there = true;
+  WorldSettings settings;
+};
+struct OneHost {
+  explicit OneHost(Neighbours& neighbours) : world(neighbours.settings) {
+    listener.next = &accepting;
+    EXPECT_TRUE(connections().listen({.service = cm::kPort}, listener));
+    cm::ConnectRequest wanted;
+    wanted.service = cm::kPort;
+    wanted.path.local = wanted.path.remote = world.host(0).gid();
+    wanted.addresses = {7, wanted.path.local, wanted.path.remote};
+    wanted.qpn = {0x42};
+    const auto id = connections().connect(wanted, asking, world.now());
+    EXPECT_TRUE(id);
+    asked = id ? *id : wire::CommId{};
+    world.pass(milliseconds(1));
+  }
+  void establish() {
+    ASSERT_TRUE(listener.heard_only(EventKind::ConnectRequest));
+    accepted = listener.events[0].id;
+    EXPECT_TRUE(connections().accept(accepted, {.qpn = {0x43}}, world.now()));
+    world.pass(milliseconds(1));
+    EXPECT_TRUE(connections().establish(asked, {}, world.now()));
+    world.pass(milliseconds(1));
+    EXPECT_TRUE(accepting.heard_only(EventKind::Established));
+  }
+  driver::Connections& connections() { return world.host(0).engine().connections(); }
+
+  World world;
+  Listener listener, asking, accepting;
+  wire::CommId asked{}, accepted{};
+};
+
+TEST(Connections, EndWithTheirPeersProcess) {
+  Neighbours neighbours;
+  OneHost t(neighbours);
+  t.establish();
+  ASSERT_FALSE(neighbours.watched.empty());
+  neighbours.ended = {neighbours.watched[0]};
+  t.connections().look_for_ended(t.world.now());
+  t.world.pass(milliseconds(40));
+  EXPECT_TRUE(t.accepting.heard_only(EventKind::Established));
+  t.world.pass(milliseconds(20));
+  ASSERT_EQ(t.accepting.events.size(), 2u);
+  EXPECT_EQ(t.accepting.events[1].kind, EventKind::Disconnected);
+  EXPECT_EQ(t.accepting.events[1].reason.id, ReasonId::PeerEnded);
+}
+
+// What it said before is still on its way, by another process perhaps.
+TEST(Connections, HearTheLastWordsOfAProcessFirst) {
+  Neighbours neighbours;
+  OneHost t(neighbours);
+  t.establish();
+  neighbours.ended = {neighbours.watched[0]};
+  t.connections().look_for_ended(t.world.now());
+  EXPECT_TRUE(t.connections().disconnect(t.asked, {}, t.world.now()));
+  t.world.pass(milliseconds(200));
+  ASSERT_GE(t.accepting.events.size(), 2u);
+  EXPECT_EQ(t.accepting.events[1].kind, EventKind::Disconnected);
+  EXPECT_EQ(t.accepting.events[1].reason.id, ReasonId::None);
+}
+
+TEST(Connections, AreNotWaitedForByOneWhoAskedAndWasGone) {
+  Neighbours neighbours;
+  neighbours.is_there = false;
+  OneHost t(neighbours);
+  EXPECT_TRUE(t.listener.heard_only(EventKind::ConnectRequest));
+  t.world.pass(milliseconds(60));
+  ASSERT_TRUE(t.accepting.heard_only(EventKind::Unreachable));
+  EXPECT_EQ(t.accepting.events[0].reason.id, ReasonId::PeerEnded);
+}
+
 TEST(Connections, AllHearOfADeviceThatHasGone) {
   Hosts t;
   t.listen();

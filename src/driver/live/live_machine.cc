@@ -394,10 +394,11 @@ bool LiveMachine::has_ended_process(std::span<const int> readable) const {
   });
 }
 
+// One that too many watch already is not, and its end is found out by who sends to it.
 bool LiveMachine::watch_process(std::uint32_t block) {
   if (block == block_.number() || watched_.contains(block)) return true;
   auto watch = os::NameWatch::start(local::life_name(block_.domain(), block));
-  if (!watch) return false;
+  if (!watch) return !os::is_nobody_there(watch.error());
   watched_.emplace(block, std::move(*watch));
   ++watches_version_;
   return true;
