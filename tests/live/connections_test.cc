@@ -36,11 +36,19 @@ class Server {
   __be16 port() { return rdma_get_src_port(listener_.get()); }
 
   void serve_until(const std::atomic<bool>& is_over) {
-    while (!is_over.load() || open_ > 0)
-      if (channel_.is_readable(50)) serve(channel_.next());
+    int idle = 0;
+    while (!is_over.load() || (open_ > 0 && idle < kIdleRounds))
+      if (channel_.is_readable(kRoundMs))
+        serve(channel_.next()), idle = 0;
+      else
+        ++idle;
+    EXPECT_EQ(open_, 0) << "connections that nobody has ended";
   }
 
  private:
+  static constexpr int kRoundMs = 50;
+  static constexpr int kIdleRounds = 400;  // then nothing more will come
+
   void serve(Event event) {
     if (!event) return;
     rdma_cm_id* const id = event->id;
@@ -79,7 +87,12 @@ Attempt connect_to(Channel& channel, __be16 port) {
 
 void end(Channel& channel, const Id& id) {
   EXPECT_EQ(rdma_disconnect(id.get()), 0);
-  channel.next(RDMA_CM_EVENT_DISCONNECTED);
+  // Those that ended before it may be through with their waiting.
+  Event event = channel.next();
+  while (event && event->event == RDMA_CM_EVENT_TIMEWAIT_EXIT) event = channel.next();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->event, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(event->id, id.get());
 }
 
 void open_and_close(__be16 port, int count) {
