@@ -147,10 +147,46 @@ end.close()" && finish server; then
   unset RDMAV_FORK_SAFE
 }
 
+# What dup2 refuses to replace stays as it was; what it replaces goes, and the copy is the same socket.
+descriptors() {
+  new_port
+  start server env LD_PRELOAD="$preload" "$python" -c "
+import socket
+ear = socket.socket()
+ear.bind(('127.0.0.1', $port))
+ear.listen(5)
+for _ in range(2):
+    end, _ = ear.accept()
+    while words := end.recv(100):
+        end.sendall(words.upper())"
+  if await 10 through env LD_PRELOAD="$preload" "$python" -c "
+import os, socket
+def echoes(end, words):
+    end.sendall(words)
+    assert end.recv(100) == words.upper()
+first = socket.create_connection(('127.0.0.1', $port))
+try:
+    os.dup2(9999, first.fileno())
+    raise SystemExit('there is no descriptor 9999')
+except OSError:
+    pass
+echoes(first, b'one')
+first.close()
+second = socket.create_connection(('127.0.0.1', $port))
+copy = os.dup2(second.fileno(), 200)
+second.close()
+echoes(socket.socket(fileno=copy), b'two')" && finish server; then
+    pass "dup2, refused and not"
+  else
+    flunk "dup2, refused and not" "$work/client.err" "$work/server.err"
+  fi
+}
+
 streams
 datagrams
 copies
 web
 falls_back
 forks
+descriptors
 conclude

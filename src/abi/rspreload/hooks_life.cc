@@ -59,6 +59,13 @@ bool fall_back_to_tcp(int fd, Place& place) {
   return true;
 }
 
+// The descriptor has become another one of what is behind `of`; what was behind it before goes.
+void take_over(int fd, int of) {
+  const Place before = place_of(fd);
+  if (before.behind != Behind::Itself && leave_place(fd, before)) close_behind(before);
+  share_place(of, fd);
+}
+
 }  // namespace
 
 SOFTHCA_HOOK int hook_socket(int domain, int type, int protocol) {
@@ -147,14 +154,18 @@ SOFTHCA_STANDS_FOR(dup, hook_dup);
 
 SOFTHCA_HOOK int hook_dup3(int fd, int to, int flags) {
   settled_place(fd);
-  if (fd != to && place_of(to).behind != Behind::Itself) hook_close(to);
-  const int copy = flags == 0 ? libc().dup2(fd, to) : libc().dup3(fd, to, flags);
-  if (copy >= 0) share_place(fd, copy);
+  const int copy = libc().dup3(fd, to, flags);
+  if (copy >= 0) take_over(copy, fd);
   return copy;
 }
 SOFTHCA_STANDS_FOR(dup3, hook_dup3);
 
-SOFTHCA_HOOK int hook_dup2(int fd, int to) { return hook_dup3(fd, to, 0); }
+SOFTHCA_HOOK int hook_dup2(int fd, int to) {
+  settled_place(fd);
+  const int copy = libc().dup2(fd, to);
+  if (copy >= 0 && fd != to) take_over(copy, fd);
+  return copy;
+}
 SOFTHCA_STANDS_FOR(dup2, hook_dup2);
 
 }  // namespace softhca::abi
