@@ -108,6 +108,10 @@ TEST(Ids, AreNotLookedIntoWhenTheyAreGone) {
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rdma_destroy_id(gone), -1);
   EXPECT_EQ(errno, EINVAL);
+  ibv_srq_init_attr srq{};
+  srq.attr.max_wr = srq.attr.max_sge = 1;
+  EXPECT_EQ(rdma_create_srq(gone, nullptr, &srq), -1);
+  EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(rdma_get_src_port(gone), 0);
   rdma_destroy_qp(gone);
   rdma_destroy_srq(gone);

@@ -253,18 +253,23 @@ VERB("RDMACM_1.0", int, rdma_create_srq_ex, (rdma_cm_id * verbs, ibv_srq_init_at
 
 VERB("RDMACM_1.0", int, rdma_create_srq,
      (rdma_cm_id * verbs, ibv_pd* pd, ibv_srq_init_attr* wanted)) {
-  ibv_srq_init_attr_ex extended{};
-  constexpr std::size_t kShared = offsetof(ibv_srq_init_attr_ex, comp_mask);
-  std::memcpy(&extended, wanted, kShared);
-  extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
-  extended.srq_type = verbs->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
-  if (pd != nullptr) {
-    extended.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
-    extended.pd = pd;
-  }
-  const int answer = entry_rdma_create_srq_ex(verbs, &extended);
-  std::memcpy(wanted, &extended, kShared);
-  return answer;
+  return answer_minus_one([&]() -> Outcome<int> {
+    const auto id = usable(verbs);
+    if (!id) return id.error();
+    ibv_srq_init_attr_ex extended{};
+    constexpr std::size_t kShared = offsetof(ibv_srq_init_attr_ex, comp_mask);
+    std::memcpy(&extended, wanted, kShared);
+    extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+    extended.srq_type = (*id)->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
+    if (pd != nullptr) {
+      extended.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+      extended.pd = pd;
+    }
+    const auto created = create_srq(**id, extended);
+    if (!created) return created.error();
+    std::memcpy(wanted, &extended, kShared);
+    return 0;
+  });
 }
 
 void destroy_srq(Id& id) {
