@@ -19,14 +19,6 @@ constexpr int kResolveMs = 2000;
 
 }  // namespace
 
-void DatagramPort::EndChannel::operator()(rdma_event_channel* channel) const {
-  entry_rdma_destroy_event_channel(channel);
-}
-void DatagramPort::EndId::operator()(rdma_cm_id* id) const {
-  if (id->qp != nullptr) entry_rdma_destroy_qp(id);
-  entry_rdma_destroy_id(id);
-}
-
 DatagramPort::~DatagramPort() {
   if (id_ && id_->qp != nullptr) entry_rdma_destroy_qp(id_.get());
 }

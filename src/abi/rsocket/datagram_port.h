@@ -56,16 +56,6 @@ class DatagramPort {
   Outcome<void> send(Parts parts, ibv_ah* to, std::uint32_t qpn);
 
  private:
-  struct EndChannel {
-    void operator()(rdma_event_channel* channel) const;
-  };
-  struct EndId {
-    void operator()(rdma_cm_id* id) const;
-  };
-  struct EndDomain {
-    void operator()(ibv_pd* domain) const { ::ibv_dealloc_pd(domain); }
-  };
-
   DatagramPort(const rsocket::Endpoint& local, Shape shape) : local_(local), shape_(shape) {}
   Outcome<void> open_id();
   Outcome<void> open_queue_pair();
@@ -73,9 +63,9 @@ class DatagramPort {
 
   const rsocket::Endpoint local_;
   Shape shape_;
-  std::unique_ptr<rdma_event_channel, EndChannel> events_;
-  std::unique_ptr<rdma_cm_id, EndId> id_;
-  std::unique_ptr<ibv_pd, EndDomain> domain_;
+  OwnedEventChannel events_;
+  OwnedId id_;
+  OwnedDomain domain_;
   Completions completions_{};
   RegisteredMemory sends_{}, receives_{};
   std::vector<std::uint32_t> free_sends_{};

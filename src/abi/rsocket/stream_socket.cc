@@ -48,11 +48,6 @@ Outcome<std::shared_ptr<Socket>> StreamSocket::open(int domain) {
   return std::shared_ptr<Socket>(*socket);
 }
 
-void StreamSocket::EndChannel::operator()(rdma_event_channel* channel) const {
-  entry_rdma_destroy_event_channel(channel);
-}
-void StreamSocket::EndId::operator()(rdma_cm_id* id) const { entry_rdma_destroy_id(id); }
-
 StreamSocket::~StreamSocket() {
   stop_keepalive(*this);
   if (id_ && id_->qp != nullptr) entry_rdma_destroy_qp(id_.get());

@@ -84,16 +84,6 @@ class StreamSocket final : public Socket {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  struct EndChannel {
-    void operator()(rdma_event_channel* channel) const;
-  };
-  struct EndId {
-    void operator()(rdma_cm_id* id) const;
-  };
-  struct EndDomain {
-    void operator()(ibv_pd* domain) const { ::ibv_dealloc_pd(domain); }
-  };
-
   StreamSocket(int domain, rdma_event_channel* events) : domain_(domain), events_(events) {}
   static Outcome<std::shared_ptr<StreamSocket>> with_channel(int domain);
 
@@ -139,8 +129,8 @@ class StreamSocket final : public Socket {
   void apply_keepalive();
 
   const int domain_;
-  const std::unique_ptr<rdma_event_channel, EndChannel> events_;
-  std::unique_ptr<rdma_cm_id, EndId> id_;
+  const OwnedEventChannel events_;
+  OwnedId id_;
   std::mutex mutex_;
   std::mutex sending_;    // before mutex_
   std::mutex receiving_;  // before mutex_
@@ -150,7 +140,7 @@ class StreamSocket final : public Socket {
   int error_ = 0;  // SO_ERROR
   bool is_closed_ = false;
 
-  std::unique_ptr<ibv_pd, EndDomain> memory_domain_;
+  OwnedDomain memory_domain_;
   Completions completions_{};
   RegisteredMemory send_ring_{}, receive_ring_{}, list_{};
   std::optional<rsocket::Stream> stream_{};

@@ -6,12 +6,23 @@
 #include <cstring>
 #include <new>
 
+#include "abi/rsocket/rdma_calls.h"
+
 namespace softhca::abi {
 namespace {
 
 constexpr std::align_val_t kPage{4096};
 
 }  // namespace
+
+void EndEventChannel::operator()(rdma_event_channel* channel) const {
+  entry_rdma_destroy_event_channel(channel);
+}
+
+void EndId::operator()(rdma_cm_id* id) const {
+  if (id->qp != nullptr) entry_rdma_destroy_qp(id);
+  entry_rdma_destroy_id(id);
+}
 
 Outcome<void> Completions::open(ibv_context* verbs, int entries) {
   channel_ = ::ibv_create_comp_channel(verbs);

@@ -1,12 +1,27 @@
 // What a socket has of verbs, given back with it.
 #pragma once
 #include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
 
+#include <memory>
 #include <span>
 
 #include "abi/errno_of.h"
 
 namespace softhca::abi {
+
+struct EndEventChannel {
+  void operator()(rdma_event_channel* channel) const;
+};
+struct EndId {  // with its queue pair
+  void operator()(rdma_cm_id* id) const;
+};
+struct EndDomain {
+  void operator()(ibv_pd* domain) const { ::ibv_dealloc_pd(domain); }
+};
+using OwnedEventChannel = std::unique_ptr<rdma_event_channel, EndEventChannel>;
+using OwnedId = std::unique_ptr<rdma_cm_id, EndId>;
+using OwnedDomain = std::unique_ptr<ibv_pd, EndDomain>;
 
 // A completion queue and the channel that tells of it; its descriptor never blocks.
 class Completions {
