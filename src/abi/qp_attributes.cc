@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
+
+#include "abi/gid.h"
 
 namespace softhca::abi {
 namespace {
@@ -41,7 +42,7 @@ ibv_mtu mtu_number(std::uint32_t bytes) {
 transport::AddressVector address_of(const ibv_ah_attr& verbs) {
   transport::AddressVector address;
   address.is_global = verbs.is_global != 0;
-  std::memcpy(address.destination.bytes.data(), verbs.grh.dgid.raw, 16);
+  address.destination = gid_of(verbs.grh.dgid);
   address.source_gid_index = verbs.grh.sgid_index;
   address.flow_label = verbs.grh.flow_label;
   address.hop_limit = verbs.grh.hop_limit;
@@ -54,7 +55,7 @@ transport::AddressVector address_of(const ibv_ah_attr& verbs) {
 ibv_ah_attr as_verbs(const transport::AddressVector& address) {
   ibv_ah_attr verbs{};
   verbs.is_global = address.is_global ? 1 : 0;
-  std::memcpy(verbs.grh.dgid.raw, address.destination.bytes.data(), 16);
+  verbs.grh.dgid = as_verbs(address.destination);
   verbs.grh.sgid_index = address.source_gid_index;
   verbs.grh.flow_label = address.flow_label;
   verbs.grh.hop_limit = address.hop_limit;

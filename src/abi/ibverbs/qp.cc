@@ -1,18 +1,11 @@
 #include "abi/ibverbs/qp.h"
 
-#include <cstring>
-
 #include "abi/entry.h"
+#include "abi/gid.h"
 #include "abi/qp_attributes.h"
 
 namespace softhca::abi {
 namespace {
-
-wire::Gid group_of(const ibv_gid& verbs) {
-  wire::Gid gid;
-  std::memcpy(gid.bytes.data(), verbs.raw, sizeof verbs.raw);
-  return gid;
-}
 
 driver::QueueCapacity capacity_of(const ibv_qp_cap& cap) {
   return {.send_requests = cap.max_send_wr,
@@ -348,7 +341,7 @@ VERB("IBVERBS_1.1", int, ibv_attach_mcast, (ibv_qp * verbs, const ibv_gid* gid, 
   return answer_errno([&] {
     Qp& qp = Qp::of(verbs);
     return qp.owner().command([&](driver::Engine& engine, Time) {
-      return engine.attach_multicast(qp.pair(), group_of(*gid));
+      return engine.attach_multicast(qp.pair(), gid_of(*gid));
     });
   });
 }
@@ -357,7 +350,7 @@ VERB("IBVERBS_1.1", int, ibv_detach_mcast, (ibv_qp * verbs, const ibv_gid* gid, 
   return answer_errno([&] {
     Qp& qp = Qp::of(verbs);
     return qp.owner().take_off([&](driver::Engine& engine, Time) {
-      return engine.detach_multicast(qp.pair(), group_of(*gid));
+      return engine.detach_multicast(qp.pair(), gid_of(*gid));
     });
   });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "abi/entry.h"
+#include "abi/gid.h"
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/wq.h"
 #include "abi/qp_attributes.h"
@@ -126,7 +127,7 @@ Outcome<std::optional<wire::Gid>> gid_at(ibv_context* context, std::uint32_t por
 
 ibv_gid_entry as_verbs(ibv_context* context, std::uint32_t index, const wire::Gid& gid) {
   ibv_gid_entry entry{};
-  std::memcpy(entry.gid.raw, gid.bytes.data(), sizeof entry.gid.raw);
+  entry.gid = abi::as_verbs(gid);
   entry.gid_index = index;
   entry.port_num = kPort;
   entry.gid_type = IBV_GID_TYPE_ROCE_V2;
@@ -234,8 +235,7 @@ VERB("IBVERBS_1.1", int, ibv_query_gid,
   return answer_minus_one([&]() -> Outcome<int> {
     const auto found = gid_at(context, port, static_cast<std::uint32_t>(index));
     if (!found) return found.error();
-    const wire::Gid value = found->value_or(wire::Gid{});  // an empty slot holds the zero GID
-    std::memcpy(gid->raw, value.bytes.data(), sizeof gid->raw);
+    *gid = abi::as_verbs(found->value_or(wire::Gid{}));  // an empty slot holds the zero GID
     return 0;
   });
 }

@@ -4,21 +4,15 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
 #include "abi/entry.h"
+#include "abi/gid.h"
 #include "abi/rdmacm/registry.h"
 
 namespace softhca::abi {
 namespace {
 
 constexpr std::size_t kGidsMax = 256;
-
-wire::Gid gid_of(const ibv_gid& verbs) {
-  wire::Gid gid;
-  std::memcpy(gid.bytes.data(), verbs.raw, sizeof verbs.raw);
-  return gid;
-}
 
 std::uint8_t clamped(int value) { return static_cast<std::uint8_t>(std::clamp(value, 0, 255)); }
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "abi/entry.h"
+#include "abi/gid.h"
 #include "abi/rdmacm/multicast.h"
 #include "abi/rdmacm/tell.h"
 #include "base/bytes.h"
@@ -16,10 +16,6 @@ namespace softhca::abi {
 namespace {
 
 constexpr std::uint8_t kIsExactly = 2;  // a selector of a path record, as the subnet's manager says
-
-void copy_gid(const wire::Gid& from, ibv_gid& to) {
-  std::memcpy(to.raw, from.bytes.data(), sizeof to.raw);
-}
 
 }  // namespace
 
@@ -48,15 +44,15 @@ void Id::show_addresses() {
   store(source, route.addr.src_storage);
   if (destination != SocketAddress{}) store(destination, route.addr.dst_storage);
   if (device == nullptr) return;
-  copy_gid(path.local, route.addr.addr.ibaddr.sgid);
-  copy_gid(path.remote, route.addr.addr.ibaddr.dgid);
+  route.addr.addr.ibaddr.sgid = as_verbs(path.local);
+  route.addr.addr.ibaddr.dgid = as_verbs(path.remote);
   route.addr.addr.ibaddr.pkey = byte_swapped(path.pkey);
 }
 
 void Id::show_path() {
   path_record = {};
-  copy_gid(path.local, path_record.sgid);
-  copy_gid(path.remote, path_record.dgid);
+  path_record.sgid = as_verbs(path.local);
+  path_record.dgid = as_verbs(path.remote);
   path_record.flow_label = byte_swapped(path.flow_label);
   path_record.hop_limit = path.hop_limit;
   path_record.traffic_class = path.traffic_class;

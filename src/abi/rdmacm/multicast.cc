@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "abi/entry.h"
+#include "abi/gid.h"
 #include "abi/rdmacm/tell.h"
 
 namespace softhca::abi {
@@ -35,7 +35,7 @@ Outcome<void> join(Id& id, const sockaddr* address, void* context, bool only_sen
   store(*group, membership.address);
   membership.context = context;
   membership.only_sends = only_sends;
-  std::memcpy(membership.group.raw, group->address.bytes.data(), sizeof membership.group.raw);
+  membership.group = as_verbs(group->gid());
   const std::scoped_lock held(id.registry.lock);
   id.post({.type = RDMA_CM_EVENT_MULTICAST_JOIN}, nullptr, &membership);
   return {};
@@ -69,7 +69,7 @@ void describe_join(TakenEvent& event) {
   Id& id = *event.from.about;
   Membership& membership = *event.from.membership;
   cm::Path path = id.path;
-  std::memcpy(path.remote.bytes.data(), membership.group.raw, sizeof membership.group.raw);
+  path.remote = gid_of(membership.group);
   path.hop_limit = kHops;
   path.traffic_class = id.type_of_service;
   event.param.ud.private_data = membership.context;

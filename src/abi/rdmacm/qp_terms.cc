@@ -1,7 +1,8 @@
 #include "abi/rdmacm/qp_terms.h"
 
 #include <cerrno>
-#include <cstring>
+
+#include "abi/gid.h"
 
 namespace softhca::abi {
 namespace {
@@ -61,7 +62,7 @@ int describe_rts(ibv_qp_attr& to, const QpSide& side, const cm::Terms& terms) {
 ibv_ah_attr address_of_path(const cm::Path& path, const QpSide& side) {
   ibv_ah_attr to{};
   to.is_global = 1;
-  std::memcpy(to.grh.dgid.raw, path.remote.bytes.data(), sizeof to.grh.dgid.raw);
+  to.grh.dgid = as_verbs(path.remote);
   to.grh.sgid_index = side.gid_index;
   to.grh.flow_label = path.flow_label;
   to.grh.hop_limit = path.hop_limit;
