@@ -15,14 +15,12 @@ import subprocess
 import sys
 import time
 
+import peers
+from programs import LIMIT_S, Failed, output_of, wait_for_listener
+
 PORT = 18620
-LIMIT_S = 120
 GIB = 1 << 30
 HEADER_BYTES = 32  # of a WRITE's packet beside its payload: BTH, RETH, ICRC
-
-
-class Failed(Exception):
-    """A contestant that gave no figure."""
 
 
 class Place:
@@ -98,14 +96,6 @@ class Cable:
             time.sleep(0.05)
 
 
-def output_of(command, **options):
-    """What a command prints; it is ended when it takes too long."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, **options)
-    if done.returncode != 0:
-        raise Failed(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-200:]}")
-    return done.stdout
-
-
 def raw_net(build, mode, size, place=LOOPBACK):
     """A figure of bench/raw_net, and for streams the CPU seconds for each GB of both ends."""
     words = output_of([f"{build}/bench/raw_net", mode, str(size)] + place.raw_arguments()).split()
@@ -133,7 +123,7 @@ def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, plac
     server = subprocess.Popen(place.command(1, command), env=place.environment(1),
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for_listener(server)
+        wait_for_listener(server, PORT)
         client = place.command(0, command + [place.ends[1][2]])
         table = output_of(client, env=place.environment(0))
         server.wait(timeout=LIMIT_S)
@@ -145,22 +135,6 @@ def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, plac
         raise Failed(f"{program} printed no row for {size} bytes")
     spent = (cpu_seconds() - before) / (size * iterations / 1e9) if scale != 1.0 else None
     return float(row.group().split()[column]) * scale, spent
-
-
-def wait_for_listener(server):
-    """Until somebody listens at PORT where the server is."""
-    wanted = f":{PORT:04X} 00000000:0000 0A"
-    until = time.monotonic() + 20
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            with open(f"/proc/{server.pid}/net/tcp", encoding="ascii") as table:
-                if wanted in table.read():
-                    return
-        except OSError:  # it has just ended
-            pass
-        time.sleep(0.05)
-    said = server.stderr.read().strip()[-200:] if server.poll() is not None else ""
-    raise Failed(f"the server does not listen {said}")
 
 
 def registration(build, name):
@@ -203,6 +177,22 @@ def same_host(build):
     yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 2000, 3, mib)
     yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 1000000, 4,
                    more=("-l", "64", "-t", "512"))
+    yield from beside_peers(build)
+
+
+def beside_peers(build):
+    """Rows of processes of one host, beside what else moves bytes between them."""
+    def row(group, unit, others, program, size, iterations, column, scale=1.0):
+        group = f"same host, {group}"
+        for name, call in others:
+            yield group, unit, name, call
+        yield group, unit, program, lambda: perftest(build, program, size, iterations, column, scale)
+    mib = 1048576 / 1e9
+    yield from row("8 B sent, both ends spin, one way", "us", peers.send_latency(), "ib_send_lat", 8,
+                   10000, 4)
+    yield from row("8 B put and seen, one way", "us", peers.write_latency(), "ib_write_lat", 8, 10000,
+                   4)
+    yield from row("1 MiB sent", "GB/s", peers.send_bandwidth(), "ib_send_bw", 1 << 20, 2000, 3, mib)
 
 
 def contestants(build, places):
