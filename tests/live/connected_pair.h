@@ -1,0 +1,88 @@
+// Two processes with a connection between them, as tests of what goes on between processes need it.
+#pragma once
+#include <algorithm>
+#include <functional>
+
+#include "forked_child.h"
+#include "traffic.h"
+
+namespace verbs_test {
+
+struct Address {
+  ibv_gid gid;
+  std::uint32_t qpn;
+  std::uint32_t rkey;
+  std::uint64_t start;
+};
+
+inline Address address_of(const Endpoint& end) {
+  return {end.gid(), end.qp->qp_num, end.mr->rkey, end.address(0)};
+}
+
+// What two processes tell each other besides.
+struct Talk {
+  Signal to_target;
+  Signal to_initiator;
+};
+
+inline bool reach_rts(Endpoint& end, const Address& peer) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  return ibv_modify_qp(end.qp, &attr, IBV_QP_STATE) == 0 && end.to_init() == 0 &&
+         end.to_rtr(peer.gid, peer.qpn) == 0 && end.to_rts() == 0;
+}
+
+inline bool connect_target(Endpoint& end, Talk& talk, Address self) {
+  Address peer;
+  talk.to_initiator.send(self);
+  if (!talk.to_target.receive(peer) || !reach_rts(end, peer)) return false;
+  talk.to_initiator.give();
+  return true;
+}
+
+// Gives the target's address; its queue pair is in RTS.
+inline Address connect_initiator(Endpoint& end, Talk& talk) {
+  Address peer{};
+  EXPECT_TRUE(talk.to_initiator.receive(peer));
+  talk.to_target.send(address_of(end));
+  EXPECT_TRUE(reach_rts(end, peer));
+  EXPECT_TRUE(talk.to_initiator.take());
+  return peer;
+}
+
+// A process with a connected endpoint that does act(endpoint).
+inline ForkedChild start_target(Talk& talk, const std::function<int(Endpoint&)>& act) {
+  return ForkedChild([&] {
+    Endpoint end;
+    HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
+    return act(end);
+  });
+}
+
+inline void stop(pid_t pid) {
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+}
+
+inline bool post(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t to,
+                 std::uint32_t rkey) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+    wr.wr.atomic.remote_addr = to;
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.compare_add = 5;
+  } else {
+    wr.wr.rdma.remote_addr = to;
+    wr.wr.rdma.rkey = rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(end.qp, &wr, &bad) == 0;
+}
+
+}  // namespace verbs_test
