@@ -72,6 +72,7 @@ constexpr Row kErrnos[] = {
     {ImportUnknown, ENOENT},
     {NotDmaBuf, EINVAL},
     {ProfileUnknown, EINVAL},
+    {SettingUnknown, EINVAL},
     {NotInProfile, EOPNOTSUPP},
     {SlotsNeverFree, ENOMEM},
     // Shared receive queues and XRC: what the kernel answers for domains of files.

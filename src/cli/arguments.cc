@@ -188,6 +188,9 @@ void Grammar::add_run() {
   add("--local", run_values.local, "HOW",
       "Memory of this host's processes: direct, or off (packets)")
       ->check(CLI::IsMember({"direct", "off"}));
+  add("--engine", run_values.engine, "HOW",
+      "Who drives the device: auto, inline (calls alone) or thread")
+      ->check(CLI::IsMember({"auto", "inline", "thread"}));
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");

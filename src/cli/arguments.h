@@ -24,10 +24,11 @@ struct RunArguments {
   std::optional<std::string> trace;
   std::optional<std::string> ledger;
   std::optional<std::string> faults;
-  std::optional<std::string> ecn;    // off, notify or control
-  std::optional<std::string> local;  // direct or off
-  std::optional<std::string> pin;    // auto, io_uring, mlock or counted
-  std::vector<std::string> program;  // never empty
+  std::optional<std::string> ecn;     // off, notify or control
+  std::optional<std::string> local;   // direct or off
+  std::optional<std::string> engine;  // auto, inline or thread
+  std::optional<std::string> pin;     // auto, io_uring, mlock or counted
+  std::vector<std::string> program;   // never empty
 };
 
 struct DevicesArguments {

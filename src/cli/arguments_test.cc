@@ -115,6 +115,7 @@ TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
                          {"run", "--pin", "glue", "p"},
                          {"run", "--ecn", "loud", "p"},
                          {"run", "--local", "somehow", "p"},
+                         {"run", "--engine", "steam", "p"},
                          {"run", ""},
                          {"ledger"},
                          {"explain"},

@@ -314,6 +314,8 @@ constexpr ReasonInfo kReasons[] = {
      "None: a message has taken it; its completion is there or comes."},
     {ProfileUnknown, "profile_unknown", Driver, "SOFTHCA_PROFILE names a known profile.",
      "Choose one of softhca, strict, rxe and mlx5, or unset it."},
+    {SettingUnknown, "setting_unknown", Driver,
+     "A SOFTHCA_* variable has a value that it can have.", "Choose one of those, or unset it."},
     {NotInProfile, "not_in_profile", Driver,
      "The device of the profile in use (SOFTHCA_PROFILE) has this too.",
      "Do without it, as on that device, or choose another profile."},

@@ -159,6 +159,8 @@ enum class ReasonId : std::uint16_t {
   ProfileUnknown = 185,
   NotInProfile = 186,
   SlotsNeverFree = 187,
+  // What the user asked of the device as a whole.
+  SettingUnknown = 192,
   // A plan of faults.
   InjectedFault = 190,
   PlanUnusable = 191,

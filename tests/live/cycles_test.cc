@@ -1,29 +1,16 @@
 // When the service thread is there, and what is left after a device was opened, used and closed
 // many times: nothing.
-#include <dirent.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "forked_child.h"
+#include "threads.h"
 #include "traffic.h"
 
 namespace verbs_test {
 namespace {
-
-int entries(const char* path) {
-  DIR* const directory = opendir(path);
-  if (directory == nullptr) return -1;
-  int count = 0;
-  while (const dirent* const entry = readdir(directory))
-    if (entry->d_name[0] != '.') ++count;
-  closedir(directory);
-  return count;
-}
-
-int threads() { return entries("/proc/self/task"); }
 
 long status_kb(const std::string& field) {
   std::ifstream status("/proc/self/status");

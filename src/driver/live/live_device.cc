@@ -44,6 +44,7 @@ struct LiveDevice::Inside {
   std::unique_ptr<LiveMachine> machine;
   ServiceThread thread;
   bool expects_events = false;                // somebody waits for asynchronous ones
+  bool sleeps = false;                        // a program that waited on a completion channel
   std::uint32_t watched = 0;                  // version of the descriptors that the thread hears
   std::atomic<bool> told{false};              // that it was left behind
   Inside* next_left = nullptr;                // of those that a child was left with
@@ -53,12 +54,17 @@ struct LiveDevice::Inside {
 
   void own();
   bool is_owner_stuck();
+  // Whether a poll is to leave the work to it.
+  bool leaves_to_thread() const {
+    return machine->settings().engine == EnginePlacement::Thread && thread.is_running();
+  }
   void take();
   bool is_missed() const { return missed_turn.load() == turns.load(); }
   // Takes in what has arrived; what is to be sent for it is put off. REQUIRES: owned.
   void take_in();
   void stop_if_broken();
   void set_port(const std::optional<DeviceDescription>& current);  // nothing: it has gone
+  bool needs_thread() const;
   void listen();  // starts the thread, or tells it of new descriptors
   std::uint64_t count(Counter counter) const;
   // The thread's.
@@ -167,8 +173,15 @@ void LiveDevice::Inside::stop_if_broken() {
   }
 }
 
+// A program that drives its device alone cannot while it sleeps.
+bool LiveDevice::Inside::needs_thread() const {
+  if (expects_events) return true;
+  return machine->is_listening() && (machine->settings().engine != EnginePlacement::Inline ||
+                                     sleeps || machine->engine().has_connections());
+}
+
 void LiveDevice::Inside::listen() {
-  if (!machine->is_listening() && !expects_events) return machine->close_left();
+  if (!needs_thread()) return machine->close_left();
   const std::uint32_t version = machine->fds_version();
   if (thread.is_running() && version == watched) return;
   if (!thread.is_running())
@@ -335,6 +348,7 @@ Time LiveDevice::now() const { return inside_->machine->now(); }
 
 bool LiveDevice::drive() {
   Inside& in = *inside_;
+  if (in.leaves_to_thread()) return false;
   std::unique_lock owned(in.lock, std::try_to_lock);
   if (!owned) {
     if (!in.is_owner_stuck()) return false;
@@ -360,12 +374,14 @@ bool LiveDevice::drive() {
 
 void LiveDevice::expect_sleep() {
   const std::lock_guard owned(inside_->lock);
+  inside_->sleeps = true;
+  inside_->listen();
   inside_->thread.drop_lease();
 }
 
 const DeviceDescription& LiveDevice::description() const { return inside_->description; }
 
-const Profile& LiveDevice::profile() const { return inside_->machine->profile(); }
+const Profile& LiveDevice::profile() const { return inside_->machine->settings().profile; }
 
 void LiveDevice::expect_events() {
   const Ownership owned(*this);

@@ -46,26 +46,6 @@ void copy_text(char* into, std::size_t room, std::string_view text) {
   std::memcpy(into, text.data(), count);
 }
 
-std::optional<os::PinBackend> backend_named(const std::optional<std::string>& name) {
-  if (!name) return std::nullopt;
-  for (const os::PinBackend backend :
-       {os::PinBackend::IoUring, os::PinBackend::Mlock, os::PinBackend::Counted})
-    if (*name == os::pin_backend_name(backend)) return backend;
-  return std::nullopt;
-}
-
-transport::CongestionSettings congestion_from_environment() {
-  using Ecn = transport::CongestionSettings::Ecn;
-  constexpr std::uint64_t kLongestUs = 1'000'000;
-  transport::CongestionSettings settings;
-  const std::string ecn = os::env_text("SOFTHCA_ECN").value_or("");
-  if (ecn == "off") settings.ecn = Ecn::Off;
-  if (ecn == "control") settings.ecn = Ecn::Control;
-  const auto us = os::env_number("SOFTHCA_CNP_INTERVAL");
-  if (us && *us <= kLongestUs) settings.cnp_interval = microseconds(static_cast<std::int64_t>(*us));
-  return settings;
-}
-
 // A string of JSON: quotes and backslashes escaped, control characters left out.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
@@ -78,26 +58,11 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
-Result<LiveSettings, Reason> LiveSettings::from_environment() {
-  const auto profile = profile_from_environment();
-  if (!profile) return Reason{.id = ReasonId::ProfileUnknown};
-  return LiveSettings{.profile = *profile,
-                      .scatter = os::env_flag("SOFTHCA_SCATTER").value_or(false),
-                      .quiet = os::env_flag("SOFTHCA_QUIET").value_or(false),
-                      .pin = backend_named(os::env_text("SOFTHCA_PIN")),
-                      .pcap = os::env_text("SOFTHCA_PCAP").value_or(""),
-                      .trace = os::env_text("SOFTHCA_TRACE").value_or(""),
-                      .ledger = os::env_text("SOFTHCA_LEDGER").value_or(""),
-                      .faults = os::env_text("SOFTHCA_FAULTS").value_or(""),
-                      .congestion = congestion_from_environment(),
-                      .direct = os::env_text("SOFTHCA_LOCAL") != "off"};
-}
-
 Result<std::unique_ptr<LiveMachine>, NotOpened> LiveMachine::open(const DeviceDescription& which) {
   if (void* const found = os::optional_function(wire::kFasterLibrary, wire::kFasterFunction))
     wire::use_crc32(reinterpret_cast<wire::Crc32Function>(found));
   auto settings = LiveSettings::from_environment();
-  if (!settings) return NotOpened(settings.error());
+  if (!settings) return settings.error();
   Result<faults::Plan, faults::PlanError> plan = faults::Plan{};
   if (!settings->faults.empty()) plan = faults::read_plan(settings->faults);
   // Nothing is run without the faults that were asked for.

@@ -12,6 +12,7 @@
 #include "driver/engine.h"
 #include "driver/engine_parts.h"
 #include "driver/live/live_memory.h"
+#include "driver/live/live_settings.h"
 #include "driver/live/neighbours.h"
 #include "driver/table_memory.h"
 #include "link/faulty_link.h"
@@ -29,40 +30,15 @@
 
 namespace softhca::driver {
 
-// SOFTHCA_* variables that a machine obeys.
-struct LiveSettings {
-  Profile profile{};
-  bool scatter{};
-  bool quiet{};
-  std::optional<os::PinBackend> pin;  // nothing: the best that works
-  std::string pcap;                   // file names; "": none
-  std::string trace;
-  std::string ledger;
-  std::string faults;
-  transport::CongestionSettings congestion{};
-  bool direct = true;  // requests to processes of this host without packets, where that works
-
-  // FAILS WITH ProfileUnknown
-  static Result<LiveSettings, trace::Reason> from_environment();
-};
-
-// Why a machine was not opened.
-struct NotOpened {
-  NotOpened(const trace::Reason& why, std::string sentences = {})
-      : reason(why), particulars(std::move(sentences)) {}
-  trace::Reason reason;
-  std::string particulars;  // as reason_text() takes them
-};
-
 class LiveMachine {
  public:
-  // FAILS WITH ProfileUnknown, PlanUnusable, NoInterface (gone), AddressesExhausted (no memory for
-  // tables), LimitExceeded (QPNs)
+  // FAILS WITH ProfileUnknown, SettingUnknown, PlanUnusable, NoInterface (gone), AddressesExhausted
+  // (no memory for tables), LimitExceeded (QPNs)
   static Result<std::unique_ptr<LiveMachine>, NotOpened> open(const DeviceDescription& which);
   ~LiveMachine();
 
   Engine& engine() { return *engine_; }
-  const Profile& profile() const { return settings_.profile; }
+  const LiveSettings& settings() const { return settings_; }
   link::UdpLink& udp() { return *udp_; }
   Time now() const { return clock_.now(); }
   trace::Tracer& tracer() { return *tracer_; }
