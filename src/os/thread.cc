@@ -114,6 +114,12 @@ void Thread::join() {
   native_.reset();
 }
 
+void Thread::let_go() {
+  if (native_ == nullptr) return;
+  pthread_detach(native_->id);
+  native_.reset();
+}
+
 void Thread::abandon() { native_.reset(); }
 
 bool Thread::is_current() const {

@@ -26,6 +26,9 @@ class Thread {
   static Result<Thread, SystemError> start(const std::string& name, std::function<void()> body);
 
   void join();
+  // The thread goes on and ends by itself; nobody waits for it.
+  // REQUIRES: what its body uses lives as long as the process
+  void let_go();
   // Forgets the thread: in the child of a fork it does not exist.
   void abandon();
 

@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include <array>
+#include <chrono>
+#include <future>
 
 namespace softhca::os {
 namespace {
@@ -41,6 +43,24 @@ TEST(Thread, JoinsWhenItsOwnerGoes) {
     auto thread = Thread::start("t", [&] { ran = true; });
   }
   EXPECT_TRUE(ran);
+}
+
+TEST(Thread, ThatIsLetGoEndsWithoutItsOwner) {
+  std::promise<void> may_end;
+  std::promise<void> ends;
+  std::future<void> ended = ends.get_future();
+  {
+    auto thread = Thread::start("t", [&] {
+      may_end.get_future().wait();
+      ends.set_value_at_thread_exit();
+    });
+    ASSERT_TRUE(thread);
+    thread->let_go();
+    EXPECT_FALSE(thread->is_running());
+  }  // and nobody has joined it here, since it still waits
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  may_end.set_value();
+  EXPECT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
 TEST(Thread, HasAStackOfModestSizeWhateverTheProgramsDefaultIs) {

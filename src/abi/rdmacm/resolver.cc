@@ -9,6 +9,7 @@
 #include "abi/rdmacm/registry.h"
 #include "abi/rdmacm/tell.h"
 #include "os/interfaces.h"
+#include "os/thread.h"
 
 namespace softhca::abi {
 namespace {
@@ -38,13 +39,12 @@ Outcome<void> Resolver::resolve(Id& id, const os::IpAddress& destination,
                    .interface_index = interface_index,
                    .deadline = clock_.now() + patience});
   if (is_running_) return {};
-  thread_.join();  // the last one has nothing left to do
   auto started = os::Thread::start("softhca-resolve", [this] { answer_all(); });
   if (!started) {
     open_.pop_back();
     return Errno{started.error().number};
   }
-  thread_ = std::move(*started);
+  started->let_go();  // it ends with the last question
   is_running_ = true;
   return {};
 }

@@ -12,7 +12,6 @@
 #include "abi/errno_of.h"
 #include "os/clock.h"
 #include "os/ip_address.h"
-#include "os/thread.h"
 
 namespace softhca::abi {
 
@@ -46,7 +45,6 @@ class Resolver {
   std::vector<Question> open_;
   std::uint64_t last_number_ = 0;
   bool is_running_ = false;
-  os::Thread thread_;
 };
 
 }  // namespace softhca::abi

@@ -26,7 +26,6 @@ struct Rounds {
   std::mutex mutex{};
   std::condition_variable changed{};
   std::vector<Turn> turns{};
-  os::Thread thread{};
   bool is_running = false;
 };
 
@@ -77,16 +76,14 @@ void go_round(Rounds& all) {
 
 void start_keepalive(const std::shared_ptr<StreamSocket>& socket, Duration period) {
   Rounds& all = rounds();
-  os::Thread ended;
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.turns, [&](const Turn& turn) { return turn.who == socket.get(); });
   all.turns.push_back({socket.get(), socket, period, all.clock.now() + period});
   all.changed.notify_one();
   if (all.is_running) return;
-  ended = std::move(all.thread);  // it has ended, or is about to
   auto started = os::Thread::start("rsocket-alive", [&all] { go_round(all); });
   if (!started) return;
-  all.thread = std::move(*started);
+  started->let_go();  // it ends with the last socket
   all.is_running = true;
 }
 
