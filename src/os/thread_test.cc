@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <future>
+#include <memory>
 
 namespace softhca::os {
 namespace {
@@ -46,20 +47,20 @@ TEST(Thread, JoinsWhenItsOwnerGoes) {
 }
 
 TEST(Thread, ThatIsLetGoEndsWithoutItsOwner) {
-  std::promise<void> may_end;
-  std::promise<void> ends;
-  std::future<void> ended = ends.get_future();
+  const auto may_end = std::make_shared<std::promise<void>>();
+  const auto ends = std::make_shared<std::promise<void>>();
+  const std::future<void> ended = ends->get_future();
   {
-    auto thread = Thread::start("t", [&] {
-      may_end.get_future().wait();
-      ends.set_value_at_thread_exit();
+    auto thread = Thread::start("t", [may_end, ends] {
+      may_end->get_future().wait();
+      ends->set_value();
     });
     ASSERT_TRUE(thread);
     thread->let_go();
     EXPECT_FALSE(thread->is_running());
   }  // and nobody has joined it here, since it still waits
   EXPECT_EQ(ended.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  may_end.set_value();
+  may_end->set_value();
   EXPECT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
