@@ -4,7 +4,7 @@
 Each round runs every contestant once, one after the other, so that what else happens on the machine
 hits all alike. Prints, for each row, the median of the rounds, their range, the ratio to the row
 that one would take instead, and the processor time of both ends. Over loopback and, as root, between
-two network namespaces (veth, MTU 9000); the programs are perftest's and bench/raw_net.
+two network namespaces (veth, MTU 9000); the programs are perftest's, cmtime of the examples of librdmacm, and bench/raw_net.
 """
 import argparse
 import json
@@ -16,9 +16,10 @@ import sys
 import time
 
 import peers
-from programs import LIMIT_S, Failed, output_of, wait_for_listener
+from programs import LIMIT_S, Failed, output_of, wait_for_line, wait_for_listener
 
 PORT = 18620
+CONNECTIONS = 1000
 GIB = 1 << 30
 HEADER_BYTES = 32  # of a WRITE's packet beside its payload: BTH, RETH, ICRC
 
@@ -137,6 +138,27 @@ def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, plac
     return float(row.group().split()[column]) * scale, spent
 
 
+def cmtime(build, place, steps):
+    """Connections per second that cmtime sets up, by the time of these of its steps."""
+    command = [f"{build}/softhca", "run", "--", "cmtime", "-c", str(CONNECTIONS), "-p", str(PORT)]
+    server = subprocess.Popen(place.command(1, command), env=place.environment(1),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_line(server, "unix", rf"@softhca/1/service/\d+/[0-9a-f]*{PORT:04x}/")
+        client = place.command(0, command + ["-s", place.ends[1][2]])
+        table = output_of(client, env=place.environment(0))
+    finally:
+        server.kill()
+        server.wait()
+    spent = 0.0
+    for step in steps:
+        row = re.search(rf"^{step} *: *([0-9.]+)", table, re.M)
+        if row is None:
+            raise Failed(f"cmtime printed no row for {step}")
+        spent += float(row.group(1))
+    return CONNECTIONS / (spent / 1e3), None
+
+
 def registration(build, name):
     """Milliseconds of one registration (or lock) of 1 GiB and its undoing, in chain_bench."""
     text = output_of([f"{build}/bench/chain_bench", f"--benchmark_filter=^{name}/{GIB}$",
@@ -195,6 +217,17 @@ def beside_peers(build):
     yield from row("1 MiB sent", "GB/s", peers.send_bandwidth(), "ib_send_bw", 1 << 20, 2000, 3, mib)
 
 
+def connections(build, place):
+    """Rows of connections that are set up one beside the other."""
+    group = f"{place.name}, {CONNECTIONS} connections set up"
+    connect = ["connect"]
+    every = ["create id", "resolve addr", "resolve route", "create qp"] + connect
+    yield (group, "1/s", "TCP: socket, connect, accept",
+           lambda: raw_net(build, "tcp-accept", CONNECTIONS, place))
+    yield group, "1/s", "cmtime, its step of connecting", lambda: cmtime(build, place, connect)
+    yield group, "1/s", "cmtime, all its steps before, too", lambda: cmtime(build, place, every)
+
+
 def contestants(build, places):
     """(group, unit, name, call); the first of a group is what one would take instead."""
     for place in places:
@@ -208,6 +241,7 @@ def contestants(build, places):
         yield (group, "us", "ib_write_lat",
                lambda p=place: perftest(build, "ib_write_lat", 8, 5000, 4, place=p))
         yield from streams(build, place)
+        yield from connections(build, place)
     yield from same_host(build)
     group = "1 GiB of touched memory, there and back"
     yield group, "ms", "mlock, munlock", lambda: registration(build, "RegisterMlock")

@@ -1,4 +1,5 @@
 """Running the programs that are compared."""
+import re
 import subprocess
 import time
 
@@ -19,12 +20,16 @@ def output_of(command, **options):
 
 def wait_for_listener(server, port):
     """Until somebody listens at the TCP port where the server (a Popen) is."""
-    wanted = f":{port:04X} 00000000:0000 0A"
+    wait_for_line(server, "tcp", f":{port:04X} 00000000:0000 0A")
+
+
+def wait_for_line(server, table, wanted):
+    """Until one of its kernel's tables of sockets has what the expression describes."""
     until = time.monotonic() + 20
     while time.monotonic() < until and server.poll() is None:
         try:
-            with open(f"/proc/{server.pid}/net/tcp", encoding="ascii") as table:
-                if wanted in table.read():
+            with open(f"/proc/{server.pid}/net/{table}", encoding="ascii") as listing:
+                if re.search(wanted, listing.read()):
                     return
         except OSError:  # it has just ended
             pass

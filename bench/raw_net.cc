@@ -1,7 +1,7 @@
 // What one would take instead of the device, with plain sockets, over loopback or between two
 // network namespaces.
 //
-//   raw_net MODE BYTES [NAMESPACE ADDRESS NAMESPACE ADDRESS]
+//   raw_net MODE BYTES|COUNT [NAMESPACE ADDRESS NAMESPACE ADDRESS]
 //
 //   raw_net udp-spin BYTES      one-way latency, both ends spin on recv; median, us
 //   raw_net udp-block BYTES     the same, both ends sleep in recv
@@ -9,6 +9,8 @@
 //                               what a target of RDMA WRITEs is
 //   raw_net tcp-spin BYTES      one-way latency over TCP, both ends spin; median, us
 //   raw_net tcp-stream BYTES    one way, messages of this size; GB/s
+//   raw_net tcp-accept COUNT    so many connections, which all stay open: socket, connect, accept,
+//                               until the last one is accepted; connections per second
 //   raw_net udp-stream BYTES    one way, datagrams of this size in bursts that leave and arrive
 //                               whole (UDP_SEGMENT, UDP_GRO); GB/s. Nothing is acknowledged: a
 //                               shared counter keeps the sender from overrunning the receiver
@@ -248,6 +250,40 @@ double burst_stream(int fd, bool first, std::size_t bytes, Shared& shared, std::
   return static_cast<double>(total) / seconds / 1e9;
 }
 
+// Connections per second. The acceptor tells by its last one that it has them all.
+double accepted(const Place (&places)[2], std::size_t count) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  sockaddr_in name;
+  const int listener = bound(places[1], SOCK_STREAM, name);
+  if (listen(listener, SOMAXCONN) != 0) give_up("listen");
+  constexpr unsigned kLimitSeconds = 60;
+  const pid_t acceptor = fork();
+  alarm(kLimitSeconds);
+  if (acceptor == 0) {
+    int last = -1;
+    for (std::size_t i = 0; i < count; ++i)
+      if ((last = accept(listener, nullptr, nullptr)) < 0) give_up("accept");
+    transmit(last, {1});
+    _exit(0);
+  }
+  if (!places[0].netns.empty()) enter("/var/run/netns/" + places[0].netns);
+  int last = -1;
+  std::vector<char> word(1);
+  const auto start = Clock::now();
+  for (std::size_t i = 0; i < count; ++i) {
+    last = socket(AF_INET, SOCK_STREAM, 0);
+    if (last < 0 || connect(last, reinterpret_cast<sockaddr*>(&name), sizeof name) != 0)
+      give_up("connect");
+  }
+  receive(last, word, 0);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  waitpid(acceptor, nullptr, 0);
+  return static_cast<double>(count) / seconds;
+}
+
 double measure(const std::string& mode, int fd, bool first, std::size_t bytes, Shared& shared,
                std::uint64_t room) {
   if (mode == "udp-spin" || mode == "tcp-spin")
@@ -266,7 +302,7 @@ int main(int argc, char** argv) {
   const long bytes = argc == 3 || argc == 7 ? std::strtol(argv[2], nullptr, 10) : 0;
   if (bytes <= 0 || bytes > 1 << 30) {
     std::fprintf(stderr,
-                 "usage: raw_net MODE BYTES [NAMESPACE ADDRESS NAMESPACE ADDRESS]; see "
+                 "usage: raw_net MODE BYTES|COUNT [NAMESPACE ADDRESS NAMESPACE ADDRESS]; see "
                  "the head of bench/raw_net.cc\n");
     return 2;
   }
@@ -279,6 +315,10 @@ int main(int argc, char** argv) {
   }
   Place places[2];
   if (argc == 7) places[0] = {argv[3], argv[4]}, places[1] = {argv[5], argv[6]};
+  if (mode == "tcp-accept") {
+    std::printf("%.3f\n", accepted(places, size));
+    return 0;
+  }
   const Pair pair = is_udp ? udp_pair(places) : tcp_pair(places);
   void* const memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
