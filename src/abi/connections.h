@@ -25,6 +25,7 @@ class Connections {
   // FAILS WITH ServiceTaken (in this process or another one), UdpPortTaken, NoInterface, LeftBehind
   virtual Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
                                                        cm::ConnectionSink& sink) = 0;
+  virtual void set_backlog(cm::ListenerId listener, std::uint32_t backlog) = 0;
   // The sink hears nothing more of the listener; what it has brought keeps its own sinks.
   virtual void close(cm::ListenerId listener) = 0;
 
@@ -38,6 +39,9 @@ class Connections {
   virtual Done disconnect(wire::CommId id, ConstBytes private_bytes) = 0;
   // After it the sink hears nothing more of the id. Nothing happens if there is no such id.
   virtual void destroy(wire::CommId id) = 0;
+
+  // The sink hears, as long as the device is, that it is removed.
+  virtual void watch_removal(cm::ConnectionSink& sink) = 0;
 
  protected:
   ~Connections() = default;

@@ -122,6 +122,13 @@ Result<ListenerId, trace::Reason> Agent::listen(const ListenRequest& request) {
   return id;
 }
 
+void Agent::set_backlog(ListenerId listener, std::uint32_t backlog) {
+  const auto it = listeners_.find(listener);
+  ASSERT(it != listeners_.end());
+  it->second.request.backlog = backlog;
+  it->second.is_full_told = false;
+}
+
 void Agent::close(ListenerId listener) {
   const auto it = listeners_.find(listener);
   ASSERT(it != listeners_.end());

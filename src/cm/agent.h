@@ -90,6 +90,8 @@ class Agent {
 
   // FAILS WITH ServiceTaken
   Result<ListenerId, trace::Reason> listen(const ListenRequest& request);
+  // Those that wait already stay.
+  void set_backlog(ListenerId listener, std::uint32_t backlog);
   // Requests that it brought stay.
   void close(ListenerId listener);
 

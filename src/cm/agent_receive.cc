@@ -184,9 +184,11 @@ void Agent::refuse(const Received& in, const wire::CmReq& req, RejReason reason,
 }
 
 ListenerId Agent::listener_of(wire::ServiceId service, const wire::Gid& address) const {
-  for (const wire::Gid& bound : {address, wire::Gid{}}) {
+  const bool is_ipv4 = address.is_ipv4();
+  for (const wire::Gid& bound : {address, is_ipv4 ? kEveryIpv4Address : address, wire::Gid{}}) {
     const auto it = services_.find({service, bound});
-    if (it != services_.end()) return it->second;
+    if (it == services_.end()) continue;
+    if (!is_ipv4 || !listeners_.at(it->second).request.only_ipv6) return it->second;
   }
   return {};
 }

@@ -42,6 +42,34 @@ TEST(Agent, AnAddressGoesBeforeEveryAddress) {
   EXPECT_EQ(talk.b.only(EventKind::ConnectRequest).listener, *any);
 }
 
+TEST(Agent, EveryAddressMayBeThoseOfOneFamily) {
+  Talk talk;
+  const auto ipv6 = talk.b.agent.listen({.service = kPort, .only_ipv6 = true});
+  ASSERT_TRUE(ipv6);
+  const wire::Gid four = wire::Gid::of_ipv4({192, 0, 2, 7});
+  wire::Gid six;
+  six.bytes[0] = 0xfd;
+  EXPECT_FALSE(talk.b.agent.listens(kPort, four));
+  EXPECT_TRUE(talk.b.agent.listens(kPort, six));
+  const auto ipv4 = talk.b.agent.listen({.service = kPort, .address = kEveryIpv4Address});
+  ASSERT_TRUE(ipv4) << "beside the other one";
+  EXPECT_TRUE(talk.b.agent.listens(kPort, four));
+  talk.b.agent.close(*ipv6);
+  EXPECT_FALSE(talk.b.agent.listens(kPort, six));
+}
+
+TEST(Agent, ABacklogMayChange) {
+  Talk talk;
+  const ListenerId listener = talk.listen(1);
+  for (const std::uint32_t qpn : {1u, 2u}) talk.connect(qpn);
+  talk.settle();
+  EXPECT_EQ(talk.b.agent.tally().dropped, 1u);
+  talk.b.agent.set_backlog(listener, 3);
+  for (const std::uint32_t qpn : {3u, 4u, 5u}) talk.connect(qpn);
+  talk.settle();
+  EXPECT_EQ(talk.b.agent.tally().dropped, 2u) << "there is room for two more";
+}
+
 // 12.7.11 to 12.7.31: both ends have the same numbers, and each READ limit is the smaller one.
 TEST(Agent, BothEndsAgreeOnWhatTheirQueuePairsAreTold) {
   Talk talk;

@@ -28,7 +28,7 @@ enum class EventKind : std::uint8_t {
   Disconnected,
   TimewaitExit,   // the queue pair's number may be used again
   BacklogFull,    // a warning: `listener` has no room, and requests are dropped; told once
-  DeviceRemoved,  // of the driver, to all ids and listeners: nothing more will come
+  DeviceRemoved,  // of the driver, to who watches the device: nothing more will come
 };
 
 struct Event {

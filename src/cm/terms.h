@@ -63,9 +63,12 @@ struct Terms {
   std::uint32_t remote_qkey{};  // of datagrams
 };
 
+inline constexpr wire::Gid kEveryIpv4Address = wire::Gid::of_ipv4({});
+
 struct ListenRequest {
   wire::ServiceId service{};
-  wire::Gid address{};         // zero: every address
+  wire::Gid address{};         // zero: every address; kEveryIpv4Address: every one of IPv4
+  bool only_ipv6 = false;      // every address is every one of IPv6
   std::uint32_t backlog = 64;  // requests that the program has not answered yet
   bool datagrams = false;      // answers resolutions, not requests to connect
 };

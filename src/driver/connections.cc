@@ -21,6 +21,10 @@ std::uint8_t mtu_code(std::uint32_t bytes) {
   return static_cast<std::uint8_t>(std::countr_zero(std::max(bytes, 256u)) - 7);
 }
 
+bool is_every(const wire::Gid& address) {
+  return address.is_zero() || address == cm::kEveryIpv4Address;
+}
+
 // A few hundred are under way when many programs start at once; peers ask again for what is lost.
 constexpr std::size_t kWaitingAtMost = 4096;
 
@@ -120,7 +124,7 @@ Result<void, Reason> Connections::open_addresses(const wire::Gid& address) {
     if (!opened) return opened.error();
     return {};
   };
-  if (!address.is_zero()) return open(address);
+  if (!is_every(address)) return open(address);
   Result<void, Reason> last = Reason{.id = ReasonId::NoInterface};
   bool any = false;
   for (const wire::Gid& gid : addresses_) {
@@ -146,6 +150,10 @@ Result<cm::ListenerId, Reason> Connections::listen(const cm::ListenRequest& requ
 
 void Connections::give_back(const Listening& listening) {
   if (parts_.give_back_service) parts_.give_back_service(listening.service, listening.address);
+}
+
+void Connections::set_backlog(cm::ListenerId listener, std::uint32_t backlog) {
+  if (listeners_.contains(listener)) agent_.set_backlog(listener, backlog);
 }
 
 void Connections::close(cm::ListenerId listener) {
@@ -216,7 +224,7 @@ void Connections::set_port(const PortAttributes& port, std::span<const GidEntry>
   else
     is_removed_ = false;
   const bool wants_all = std::ranges::any_of(
-      listeners_, [](const auto& entry) { return entry.second.address.is_zero(); });
+      listeners_, [](const auto& entry) { return is_every(entry.second.address); });
   if (wants_all && !addresses_.empty())
     // One that another program has is told of there.
     static_cast<void>(open_addresses({}));
@@ -239,16 +247,8 @@ void Connections::look_for_ended(Time now) {
 
 void Connections::tell_removal(const Reason& why) {
   if (std::exchange(is_removed_, true)) return;
-  cm::Event event{.kind = EventKind::DeviceRemoved, .reason = why};
-  for (const auto& [id, sink] : sinks_) {
-    event.id = id;
-    sink->on_event(event);
-  }
-  event.id = {};
-  for (const auto& [id, listening] : listeners_) {
-    event.listener = id;
-    listening.sink->on_event(event);
-  }
+  const cm::Event event{.kind = EventKind::DeviceRemoved, .reason = why};
+  for (cm::ConnectionSink* const sink : watchers_) sink->on_event(event);
 }
 
 // Once its id is known.

@@ -47,7 +47,10 @@ class Connections {
   // See abi/connections.h. `request` is for an address of the port, or for all.
   Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
                                                cm::ConnectionSink& sink);
+  void set_backlog(cm::ListenerId listener, std::uint32_t backlog);
   void close(cm::ListenerId listener);
+  // See abi/connections.h. REQUIRES: the sink lives longer
+  void watch_removal(cm::ConnectionSink& sink) { watchers_.push_back(&sink); }
   Id connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink, Time now);
   Id resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink, Time now);
   Done accept(wire::CommId id, const cm::AcceptRequest& request, Time now);
@@ -62,7 +65,7 @@ class Connections {
   // The first packet of a connection has come to the queue pair, its RTU perhaps not.
   void on_traffic(wire::Qpn qpn, Time now);
   void set_port(const PortAttributes& port, std::span<const GidEntry> gids);
-  // Its interface has gone, or the device has stopped. Told once.
+  // Its interface has gone, or the device has stopped. Told once, to those who watch.
   void tell_removal(const trace::Reason& why);
   // Finds out which processes of this host have ended, and can say nothing more.
   void look_for_ended(Time now);
@@ -116,6 +119,7 @@ class Connections {
   std::vector<wire::Gid> addresses_;  // of the port
   std::map<cm::ListenerId, Listening> listeners_;
   std::map<wire::CommId, cm::ConnectionSink*> sinks_;
+  std::vector<cm::ConnectionSink*> watchers_;
   std::map<wire::Qpn, wire::CommId> unconfirmed_;  // accepted, and nothing has come since
   std::deque<cm::Outgoing> waiting_;               // for room in the device
   std::deque<Held> held_;                          // in this order

@@ -69,6 +69,8 @@ ServiceNames::Listener ServiceNames::find(std::uint64_t service, const os::IpAdd
   const std::string prefix = prefix_of(domain_, service);
   const std::vector<std::string> names = os::host_names(prefix);
   auto block = block_at(names, prefix + place_of(address));
+  if (!block && address.is_ipv4())
+    block = block_at(names, prefix + place_of(os::IpAddress::of_ipv4({})));
   if (!block) block = block_at(names, prefix + place_of({}));
   if (!block) return {Found::Nobody, {}};
   if (believed_.size() >= kBelievedAtMost) believed_.clear();

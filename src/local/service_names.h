@@ -28,7 +28,8 @@ class ServiceNames {
 
   ServiceNames(const Domain& domain, std::uint32_t block) : domain_(domain), block_(block) {}
 
-  // A zero address stands for every address. False if another process listens there.
+  // A zero address stands for every address, ::ffff:0.0.0.0 for every one of IPv4. False if another
+  // process listens there.
   bool claim(std::uint64_t service, const os::IpAddress& address);
   void give_back(std::uint64_t service, const os::IpAddress& address);
   // In the child of a fork: the names stay the parent's.
@@ -39,7 +40,8 @@ class ServiceNames {
     Found found{};
     std::uint32_t block{};
   };
-  // The one at that address first, then one of every address.
+  // The one at that address first, then one of every address of its family, then one of every
+  // address, which may find that it is not meant.
   Listener find(std::uint64_t service, const os::IpAddress& address, Time now);
 
  private:

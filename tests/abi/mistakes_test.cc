@@ -191,6 +191,15 @@ const Mistake kMistakes[] = {
        to_rtr(two.a, [](ibv_qp_attr& attr) { attr.ah_attr.is_global = 0; });
      },
      {"no_grh", "is_global"}},
+    {"AnAddressHandleHasNoGlobalRoute",
+     [](Two& two) {
+       ibv_ah_attr attributes{};
+       attributes.port_num = 1;
+       attributes.dlid = 3;
+       EXPECT_EQ(ibv_create_ah(two.a.pd, &attributes), nullptr);
+       EXPECT_EQ(errno, EINVAL);
+     },
+     {"creating an address handle", "no_grh", "is_global"}},
     {"TheGidIndexIsNotSet",
      [](Two& two) {
        two.a.to_init();

@@ -130,6 +130,66 @@ TEST(Reject, IsTheEndOfRequestsThatNobodyHasSeen) {
   EXPECT_EQ(active.next(RDMA_CM_EVENT_REJECTED)->status, 28);
 }
 
+// 0.0.0.0 is every address of IPv4; ::, if the id says so, every one of IPv6.
+TEST(Listen, OfBothFamiliesIsToldApart) {
+  Channel of_ipv4, of_ipv6, active;
+  const Id four = make_id(of_ipv4.get());
+  sockaddr_in any4 = loopback();
+  any4.sin_addr.s_addr = INADDR_ANY;
+  ASSERT_EQ(rdma_bind_addr(four.get(), plain(any4)), 0);
+  ASSERT_EQ(rdma_listen(four.get(), 4), 0);
+  const __be16 port = rdma_get_src_port(four.get());
+
+  const Id six = make_id(of_ipv6.get());
+  int on = 1;
+  ASSERT_EQ(rdma_set_option(six.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on), 0);
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_port = port;
+  if (rdma_bind_addr(six.get(), reinterpret_cast<sockaddr*>(&any6)) != 0)
+    GTEST_SKIP() << "no IPv6 here";
+  ASSERT_EQ(rdma_listen(six.get(), 4), 0);
+
+  const Id client = routed(active, port);
+  ASSERT_EQ(add_qp(client.get()), 0);
+  ASSERT_EQ(rdma_connect(client.get(), nullptr), 0);
+  const Event request = of_ipv4.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  const Id server(request->id);
+  EXPECT_FALSE(of_ipv6.is_readable());
+
+  const Id client6 = make_id(active.get());
+  sockaddr_in6 to = any6;
+  to.sin6_addr = in6addr_loopback;
+  if (rdma_resolve_addr(client6.get(), nullptr, reinterpret_cast<sockaddr*>(&to), 2000) != 0)
+    GTEST_SKIP() << "no IPv6 here";
+  active.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(client6.get(), 2000), 0);
+  active.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  ASSERT_EQ(add_qp(client6.get()), 0);
+  ASSERT_EQ(rdma_connect(client6.get(), nullptr), 0);
+  const Event request6 = of_ipv6.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  const Id server6(request6->id);
+  EXPECT_FALSE(of_ipv4.is_readable());
+}
+
+// A request that found no room comes again, after seconds; those that come later are let in.
+TEST(Listen, MayChangeItsBacklog) {
+  Channel active, passive;
+  const Id listener = listener_on(passive, RDMA_PS_TCP, 1);
+  const __be16 port = rdma_get_src_port(listener.get());
+  std::vector<Id> clients, servers;
+  const auto ask = [&] {
+    clients.push_back(routed(active, port));
+    EXPECT_EQ(add_qp(clients.back().get()), 0);
+    EXPECT_EQ(rdma_connect(clients.back().get(), nullptr), 0);
+  };
+  ask();
+  servers.emplace_back(passive.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  ASSERT_EQ(rdma_listen(listener.get(), 8), 0);
+  ask();
+  servers.emplace_back(passive.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+}
+
 TEST(Connect, RefusesWhatCannotBeAskedFor) {
   Channel channel;
   const Id id = routed(channel, htons(1));

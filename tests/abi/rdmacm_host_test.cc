@@ -122,6 +122,13 @@ TEST(Network, KnowsItsAddressesAndWhoIsSilent) {
     Id gone = make_id(channel.get());
     EXPECT_EQ(rdma_resolve_addr(gone.get(), nullptr, plain(silent), 10'000), 0);
     gone.reset();
+    // The interface goes, and with it the device that the id is on.
+    const Id of_every_address = make_id(channel.get());
+    own.sin_addr.s_addr = INADDR_ANY;
+    EXPECT_EQ(rdma_bind_addr(of_every_address.get(), plain(own)), 0);
+    EXPECT_EQ(std::system("ip link delete cm0"), 0);
+    EXPECT_EQ(channel.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id, id.get());
+    EXPECT_FALSE(channel.is_readable()) << "who is on no device does not hear of one";
     return ::testing::Test::HasFailure() ? 1 : 0;
   });
   if (status == kSkips) GTEST_SKIP() << "no network of one's own here";

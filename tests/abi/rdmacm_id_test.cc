@@ -161,6 +161,21 @@ TEST(BindAddr, RefusesAddressesOfOtherHostsAndFamilies) {
   EXPECT_EQ(errno, EAFNOSUPPORT);
 }
 
+// As `mckey -M` does; RoCE has no addresses of InfiniBand.
+TEST(BindAddr, RefusesAddressesOfInfiniband) {
+  Channel channel;
+  const Id id = make_id(channel.get(), RDMA_PS_UDP);
+  sockaddr_storage infiniband{};
+  infiniband.ss_family = AF_IB;
+  auto* const address = reinterpret_cast<sockaddr*>(&infiniband);
+  EXPECT_EQ(rdma_bind_addr(id.get(), address), -1);
+  EXPECT_EQ(errno, EAFNOSUPPORT);
+  EXPECT_EQ(rdma_resolve_addr(id.get(), nullptr, address, 100), -1);
+  EXPECT_EQ(errno, EAFNOSUPPORT);
+  EXPECT_EQ(rdma_join_multicast(id.get(), address, nullptr), -1);
+  EXPECT_EQ(errno, EAFNOSUPPORT);
+}
+
 TEST(Resolve, FillsInWhereTheIdIsAndWhereItGoes) {
   Channel channel;
   const Id id = routed(channel, htons(7174));

@@ -22,8 +22,11 @@ Outcome<Ah*> Ah::create(Pd& domain, const ibv_ah_attr& attributes) {
   const transport::AddressVector address = address_of(attributes);
   if (domain.owner().is_left_behind()) return domain.owner().left_behind();
   if (address.port != 1) return errno_of(trace::ReasonId::AttributeOutOfRange);
-  const trace::Reason fault = domain.owner().device().look(
-      [&](const driver::Engine& engine) { return engine.check_address(address); });
+  const trace::Reason fault = domain.owner().device().run([&](driver::Engine& engine, Time) {
+    const trace::Reason bad = engine.check_address(address);
+    if (bad) engine.tell_refused("creating an address handle", bad);
+    return bad;
+  });
   if (fault) return errno_of(fault.id);
   std::atomic<std::uint32_t>& existing = Device::of(domain.context->device).address_handles;
   if (++existing > nic::kMaxAhs) {

@@ -23,6 +23,12 @@ Result<cm::ListenerId, trace::Reason> ContextConnections::listen(const cm::Liste
   return managed(device_, [&](auto& cm, Time) { return cm.listen(request, sink); });
 }
 
+void ContextConnections::set_backlog(cm::ListenerId listener, std::uint32_t backlog) {
+  if (device_.is_left_behind()) return;
+  device_.run(
+      [&](driver::Engine& engine, Time) { engine.connections().set_backlog(listener, backlog); });
+}
+
 void ContextConnections::close(cm::ListenerId listener) {
   if (device_.is_left_behind()) return;
   device_.run([&](driver::Engine& engine, Time) { engine.connections().close(listener); });
@@ -62,6 +68,11 @@ Connections::Done ContextConnections::disconnect(wire::CommId id, ConstBytes pri
 void ContextConnections::destroy(wire::CommId id) {
   if (device_.is_left_behind()) return;
   device_.run([&](driver::Engine& engine, Time now) { engine.connections().destroy(id, now); });
+}
+
+void ContextConnections::watch_removal(cm::ConnectionSink& sink) {
+  if (device_.is_left_behind()) return;
+  device_.run([&](driver::Engine& engine, Time) { engine.connections().watch_removal(sink); });
 }
 
 SOFTHCA_ENTRY("IBVERBS_SOFTHCA", Connections*, ibv_softhca_connections, (ibv_context * context),

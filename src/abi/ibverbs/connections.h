@@ -12,6 +12,7 @@ class ContextConnections final : public Connections {
   explicit ContextConnections(driver::LiveDevice& device) : device_(device) {}
   Result<cm::ListenerId, trace::Reason> listen(const cm::ListenRequest& request,
                                                cm::ConnectionSink& sink) override;
+  void set_backlog(cm::ListenerId listener, std::uint32_t backlog) override;
   void close(cm::ListenerId listener) override;
   Id connect(const cm::ConnectRequest& request, cm::ConnectionSink& sink) override;
   Id resolve(const cm::ResolveRequest& request, cm::ConnectionSink& sink) override;
@@ -21,6 +22,7 @@ class ContextConnections final : public Connections {
   Done establish(wire::CommId id, ConstBytes private_bytes) override;
   Done disconnect(wire::CommId id, ConstBytes private_bytes) override;
   void destroy(wire::CommId id) override;
+  void watch_removal(cm::ConnectionSink& sink) override;
 
  private:
   driver::LiveDevice& device_;

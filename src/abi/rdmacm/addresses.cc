@@ -181,13 +181,16 @@ namespace {
 Outcome<void> listen_at_devices(Id& id, std::uint32_t backlog) {
   std::vector<CmDevice*> devices = {id.device};
   if (id.device == nullptr) devices = id.registry.devices.list();
-  const wire::Gid address = is_everywhere(id.source) ? wire::Gid{} : id.source.gid();
+  wire::Gid address = id.source.gid();
+  if (is_everywhere(id.source)) address = address.is_ipv4() ? cm::kEveryIpv4Address : wire::Gid{};
+  const bool only_ipv6 = address.is_zero() && (id.only_ipv6 || id.source.is_loopback());
   Outcome<void> outcome = Errno{ENODEV};
   for (CmDevice* device : devices) {
     auto ear = std::make_unique<Listening>(id, *device);
     const auto number =
         told("rdma_listen", device->connections().listen({.service = id.service(),
                                                           .address = address,
+                                                          .only_ipv6 = only_ipv6,
                                                           .backlog = backlog,
                                                           .datagrams = id.is_datagram()},
                                                          *ear));
@@ -202,9 +205,18 @@ Outcome<void> listen_at_devices(Id& id, std::uint32_t backlog) {
   return outcome;
 }
 
+std::uint32_t backlog_of(int wanted) {
+  if (wanted <= 0) return kBacklogMax;
+  return std::min(static_cast<std::uint32_t>(wanted), kBacklogMax);
+}
+
 Outcome<void> listen(Id& id, int backlog) {
   constexpr const char* kCall = "rdma_listen";
-  if (id.stage == Stage::Listening) return {};  // Linux takes a new backlog; ours stays
+  const std::uint32_t limit = backlog_of(backlog);
+  if (id.stage == Stage::Listening) {
+    for (const auto& ear : id.ears) ear->device.connections().set_backlog(ear->number, limit);
+    return {};
+  }
   if (id.stage == Stage::Idle) {
     sockaddr_storage any;
     store({.address = os::IpAddress::of_ipv4({})}, any);
@@ -214,9 +226,7 @@ Outcome<void> listen(Id& id, int backlog) {
   if (const auto alone = id.port->listen(); !alone)
     return refuse(kCall, {.id = ServiceTaken, .object = id.source.port},
                   " " + text_of(id.source) + ".", alone.error().number);
-  const auto wanted = static_cast<std::uint32_t>(std::max(backlog, 0));
-  const auto heard =
-      listen_at_devices(id, wanted == 0 || wanted > kBacklogMax ? kBacklogMax : wanted);
+  const auto heard = listen_at_devices(id, limit);
   if (heard) id.stage = Stage::Listening;
   return heard;
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "abi/entry.h"
 #include "abi/gid.h"
+#include "abi/rdmacm/id.h"
 #include "abi/rdmacm/registry.h"
 
 namespace softhca::abi {
@@ -18,8 +20,8 @@ std::uint8_t clamped(int value) { return static_cast<std::uint8_t>(std::clamp(va
 
 }  // namespace
 
-CmDevice::CmDevice(ibv_context* context)
-    : context_(context), connections_(*ibv_softhca_connections(context)) {
+CmDevice::CmDevice(Registry& registry, ibv_context* context)
+    : registry_(registry), context_(context), connections_(*ibv_softhca_connections(context)) {
   ibv_device_attr attributes{};
   if (ibv_query_device(context_, &attributes) != 0) return;
   reads_answered_max_ = clamped(attributes.max_qp_rd_atom);
@@ -57,10 +59,26 @@ void CmDevice::open_port() {
   struct Deaf final : cm::ConnectionSink {
     cm::ConnectionSink* on_event(const cm::Event&) override { return nullptr; }
   } deaf;
+  watch();
   const std::scoped_lock held(lock_);
   if (is_port_open_) return;
   is_port_open_ = true;
   if (const auto nobody = connections_.listen({}, deaf); nobody) connections_.close(*nobody);
+}
+
+void CmDevice::watch() {
+  const std::scoped_lock held(lock_);
+  if (!std::exchange(is_watched_, true)) connections_.watch_removal(*this);
+}
+
+// Who listens at every device is on none, and not told of one of them, as in Linux.
+cm::ConnectionSink* CmDevice::on_event(const cm::Event& event) {
+  const auto news = news_of(event, false);
+  if (!news || news->type != RDMA_CM_EVENT_DEVICE_REMOVAL) return nullptr;
+  const std::scoped_lock held(registry_.lock);
+  for (Id* const id : ids_)
+    if (!id->is_closing) id->post(News(*news));
+  return nullptr;
 }
 
 ibv_pd* CmDevice::domain() {
@@ -92,7 +110,7 @@ std::vector<CmDevice*> CmDevices::list() {
     if (it == open_.end()) {
       ibv_context* context = ibv_open_device(present[i]);
       if (context == nullptr) continue;
-      open_.push_back(std::make_unique<CmDevice>(context));
+      open_.push_back(std::make_unique<CmDevice>(registry_, context));
       it = std::prev(open_.end());
     }
     listed.push_back(it->get());

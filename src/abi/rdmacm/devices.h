@@ -1,13 +1,16 @@
 // CmDevice: a device as rdma_cm uses it: one context for all ids, which stays open, since programs
 // go on using it when their id is gone; and the default domains that ids share.
 //
-// Threads  any. Verbs are called, so none of the connection manager's locks may be held
+// Threads  any. Verbs are called, so none of the connection manager's locks may be held but where
+// it
+//          is said
 #pragma once
 #include <rdma/rdma_cma.h>
 
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "abi/connections.h"
@@ -15,11 +18,14 @@
 
 namespace softhca::abi {
 
-class CmDevice {
+struct Id;
+struct Registry;
+
+class CmDevice final : cm::ConnectionSink {
  public:
   static constexpr std::uint8_t kPort = 1;
 
-  explicit CmDevice(ibv_context* context);
+  CmDevice(Registry& registry, ibv_context* context);
   CmDevice(const CmDevice&) = delete;
   CmDevice& operator=(const CmDevice&) = delete;
 
@@ -39,19 +45,29 @@ class CmDevice {
   // What takes long of hearing requests, which is done once. What fails is told by who listens.
   void open_port();
 
+  // From now on those that are on it hear of its removal.
+  void watch();
+  // REQUIRES: the registry's lock
+  void add(Id& id) { ids_.insert(&id); }
+  void remove(Id& id) { ids_.erase(&id); }
+
   // The default ones, made when they are first asked for; null and errno if they cannot be.
   ibv_pd* domain();
   ibv_xrcd* xrc_domain();
 
  private:
+  cm::ConnectionSink* on_event(const cm::Event& event) override;
   std::vector<ibv_gid_entry> gids();
 
+  Registry& registry_;
+  std::set<Id*> ids_;  // under the registry's lock
   ibv_context* const context_;
   Connections& connections_;
   std::uint8_t reads_answered_max_{};
   std::uint8_t reads_asked_max_{};
   std::mutex lock_;  // of what follows
   bool is_port_open_ = false;
+  bool is_watched_ = false;
   ibv_pd* domain_ = nullptr;
   ibv_xrcd* xrc_domain_ = nullptr;
 };
@@ -59,6 +75,8 @@ class CmDevice {
 // Those of this process, opened as they are found.
 class CmDevices {
  public:
+  explicit CmDevices(Registry& registry) : registry_(registry) {}
+
   // In the order of ibv_get_device_list.
   std::vector<CmDevice*> list();
   // Null: no device has the address.
@@ -73,6 +91,7 @@ class CmDevices {
   std::optional<Loopback> loopback(const wire::Gid& address);
 
  private:
+  Registry& registry_;
   std::mutex lock_;
   std::vector<std::unique_ptr<CmDevice>> open_;  // never closed
 };

@@ -30,10 +30,20 @@ Id::Id(EventChannel& events, void* own_context, rdma_port_space space, ibv_qp_ty
 
 Id::~Id() {
   registry.forget(static_cast<rdma_cm_id*>(this));
+  if (device != nullptr) {
+    const std::scoped_lock held(registry.lock);
+    device->remove(*this);
+  }
   if (is_synchronous) delete &events();
 }
 
 void Id::settle(CmDevice& at) {
+  at.watch();
+  {
+    const std::scoped_lock held(registry.lock);
+    if (device != nullptr) device->remove(*this);
+    at.add(*this);
+  }
   device = &at;
   verbs = at.context();
   port_num = CmDevice::kPort;
@@ -99,7 +109,7 @@ cm::ConnectionSink* Id::on_event(const cm::Event& event) {
     if (!news || is_closing) return nullptr;
     // Before the call that has begun it gives its number back.
     if (conversation == wire::CommId{}) conversation = event.id;
-    if (event.kind != cm::EventKind::DeviceRemoved) terms = event.terms;
+    terms = event.terms;
     is_established |= event.kind == cm::EventKind::Established;
     post(std::move(*news));
   } catch (const std::bad_alloc&) {  // lost, as in a queue of the kernel's
@@ -116,7 +126,8 @@ std::unique_ptr<Id> id_of_request(Listening& from, const cm::Event& event) {
       std::make_unique<Id>(listener.events(), listener.context, listener.ps, listener.qp_type);
   const cm::Terms& terms = event.terms;
   id->stage = Stage::Asked;
-  id->device = &from.device;
+  from.device.add(*id);
+  id->device = &from.device;  // it leaves what it is on, under the lock, so nothing may fail now
   id->verbs = from.device.context();
   id->port_num = CmDevice::kPort;
   id->path = terms.path;
@@ -132,26 +143,14 @@ std::unique_ptr<Id> id_of_request(Listening& from, const cm::Event& event) {
   return id;
 }
 
-// 0.0.0.0 means every IPv4 address; :: every address, or every IPv6 one.
-bool is_meant(const Id& listener, const wire::Gid& destination) {
-  if (!listener.source.is_any() && !listener.source.is_loopback()) return true;
-  return destination.is_ipv4() ? !listener.only_ipv6 : listener.source.is_ipv6;
-}
-
 }  // namespace
 
 cm::ConnectionSink* Listening::on_event(const cm::Event& event) {
   try {
     auto news = news_of(event, id.is_datagram());
-    if (!news) return nullptr;
+    if (!news || news->type != RDMA_CM_EVENT_CONNECT_REQUEST) return nullptr;
     const std::scoped_lock held(id.registry.lock);
-    if (news->type == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-      // Who listens at every device is not told of one of them, as in Linux.
-      if (!id.is_closing && id.device != nullptr) id.post(std::move(*news));
-      return nullptr;
-    }
-    if (news->type != RDMA_CM_EVENT_CONNECT_REQUEST) return nullptr;
-    if (id.is_closing || !is_meant(id, event.terms.addresses.destination)) return nullptr;
+    if (id.is_closing) return nullptr;
     auto fresh = id_of_request(*this, event);
     fresh->post(std::move(*news), &id);
     return fresh.release();

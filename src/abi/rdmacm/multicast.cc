@@ -24,7 +24,9 @@ bool is_same(const sockaddr_storage& a, const sockaddr& b) {
 Outcome<void> join(Id& id, const sockaddr* address, void* context, bool only_sends) {
   if (address == nullptr) return Errno{EINVAL};
   const auto group = socket_address(*address);
-  if (!group) return group.error();
+  if (!group)
+    return refuse("rdma_join_multicast", {.id = trace::ReasonId::AddressFamily}, "",
+                  group.error().code);
   if (!id.is_datagram())
     return refuse("rdma_join_multicast", {.id = trace::ReasonId::MulticastService});
   if (!group->is_multicast())

@@ -34,7 +34,7 @@ struct Registry {
   const std::uint64_t born = os::lineage();
   bool has_parent = false;  // this process was forked from one that had ids
   std::mutex lock;
-  CmDevices devices;
+  CmDevices devices{*this};
   Resolver resolver{*this};
 
  private:
