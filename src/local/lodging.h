@@ -42,6 +42,8 @@ class Lodging {
   // nothing by forging mail for this address.
   bool is_holder(std::uint32_t uid, Time now);
 
+  std::optional<std::uint32_t> holder() const { return holder_; }
+
   // When to try to take the port, although nothing is heard of the holder.
   Time next_try() const { return next_try_; }
   // It was tried, and somebody has the port. True if fd() is another one now.

@@ -90,11 +90,23 @@ PortGroup::~PortGroup() {
 
 bool PortGroup::take_if_free(Time now, bool look) {
   if (!lodging_) return false;
+  const auto holder = lodging_->holder();
+  const bool is_other_fd = try_to_take(now, look);
+  if (holder && (!lodging_ || lodging_->holder() != holder)) former_ = {*holder, now + kLastWords};
+  return is_other_fd;
+}
+
+bool PortGroup::try_to_take(Time now, bool look) {
   const bool ended = look && lodging_->notice_end(now);
   if (now < lodging_->next_try()) return ended;
   if (!take_port()) return lodging_->tried(now) || ended;
   lodging_.reset();
   return true;
+}
+
+bool PortGroup::believes(std::uint32_t uid, Time now) {
+  if (lodging_ && lodging_->is_holder(uid, now)) return true;
+  return former_ && former_->uid == uid && now < former_->believed_until;
 }
 
 // One look at the port before the order is found out, which is much work. It is under the lock,

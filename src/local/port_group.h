@@ -69,7 +69,7 @@ class PortGroup {
   // When to call take_if_free() although nothing happens; never() for a member.
   Time next_try() const { return lodging_ ? lodging_->next_try() : Time::never(); }
   // Whether mail of this user, not our own one, is believed for this address.
-  bool believes(std::uint32_t uid, Time now) { return lodging_ && lodging_->is_holder(uid, now); }
+  bool believes(std::uint32_t uid, Time now);
 
   // What is readable when there is something to do: the socket, a lodger's watch, or -1.
   int fd() const { return lodging_ ? lodging_->fd() : socket_.fd(); }
@@ -80,6 +80,13 @@ class PortGroup {
   bool is_steered() const { return steered_; }
 
  private:
+  // His last words may lie here, unread, when he has left already.
+  static constexpr Duration kLastWords = seconds(1);
+  struct FormerHolder {
+    std::uint32_t uid{};
+    Time believed_until{};
+  };
+  bool try_to_take(Time now, bool look);
   explicit PortGroup(const Seat& seat) : seat_(seat) {}
   Result<void, PortFailure> bind();
   bool take_port();
@@ -97,6 +104,7 @@ class PortGroup {
   os::HostName beacon_;  // its name tells others where the table is, and that we are SoftHCA
   bool steered_ = false;
   std::optional<Lodging> lodging_;
+  std::optional<FormerHolder> former_;
   int locked_out_ = 0;           // tries to take the port while a neighbour kept the lock
   int repairs_locked_out_ = 0;   // in a row
   std::uint32_t steerings_ = 0;  // each guesses differently where a place is not known

@@ -347,7 +347,9 @@ TEST_F(PortGroupTest, LodgesWhereAnotherUserHasThePortAndTakesItWhenHeLeaves) {
   EXPECT_FALSE(group->is_lodging());
   EXPECT_TRUE(group->is_steered());
   EXPECT_EQ(group->next_try(), Time::never());
+  EXPECT_TRUE(group->believes(kFirstUser, now + milliseconds(900))) << "his last words";
   EXPECT_FALSE(group->believes(kFirstUser, now + seconds(1)));
+  EXPECT_FALSE(group->believes(kSecondUser, now));
   EXPECT_EQ(group->fd(), group->socket().fd());
 }
 
