@@ -21,6 +21,7 @@ using Wish = ServicePort::Wish;
 // The kernel lists page by page: a name that goes meanwhile may hide another.
 constexpr int kLooks = 2;
 constexpr int kGuesses = 8;
+constexpr int kMarks = 32;
 constexpr os::IpAddress kEveryAddress;
 constexpr os::IpAddress kEveryIpv4 = os::IpAddress::of_ipv4({});
 
@@ -66,6 +67,21 @@ bool conflict(const Wish& one, const Wish& other) {
   return (covers(one, other.address) || covers(other, one.address)) && !(one.reuse && other.reuse);
 }
 
+std::string marks_at_port(const Wish& wish) {
+  return "softhca/1/rdma-port-mark/" + std::to_string(wish.space) + "/" +
+         std::to_string(wish.port) + "/";
+}
+
+// REQUIRES: it is taken before the name. A client that does not see it has its own name by then.
+Result<os::HostName, os::SystemError> take_mark(const Wish& wish) {
+  const std::string prefix = marks_at_port(wish);
+  for (int i = 0; i < kMarks; ++i) {
+    auto mark = os::HostName::take(prefix + std::to_string(i));
+    if (mark || mark.error().number != EADDRINUSE) return mark;
+  }
+  return os::SystemError{EADDRINUSE, "bind"};
+}
+
 // Held while one takes a name and looks; gone with its holder.
 std::string lock_of(const Wish& wish) {
   return "softhca/1/rdma-port-lock/" + std::to_string(wish.space) + "/" + std::to_string(wish.port);
@@ -107,20 +123,32 @@ std::vector<std::uint16_t> free_ports(std::uint16_t space, const os::PortRange& 
 
 Result<ServicePort, os::SystemError> ServicePort::reserve(const Wish& wish) {
   if (wish.port == 0) return reserve_any(wish);
+  auto mark = take_mark(wish);
+  if (!mark) return mark.error();
   std::string name = name_for(wish);
   auto held = take(wish, name);
   if (!held) return held.error();
-  return ServicePort(wish, std::move(name), std::move(*held));
+  return ServicePort(wish, std::move(name), std::move(*held), std::move(*mark));
 }
 
-// A guess is mostly right, and spares the reading of all names.
+Result<ServicePort, os::SystemError> ServicePort::reserve_for_client(Wish wish) {
+  wish.address = kEveryAddress;
+  wish.only_ipv6 = false;
+  std::string name = name_for(wish);
+  auto held = os::HostName::take(name);
+  if (!held) return held.error();
+  if (os::any_is_held(marks_at_port(wish), kMarks)) return os::SystemError{EADDRINUSE, "bind"};
+  return ServicePort(wish, std::move(name), std::move(*held), std::nullopt);
+}
+
+// A guess is mostly right.
 Result<ServicePort, os::SystemError> ServicePort::reserve_any(Wish wish) {
   const os::PortRange range = os::ephemeral_ports();
   Prng prng(os::random_seed());
   for (int guess = 0; guess < kGuesses; ++guess) {
     wish.port = static_cast<std::uint16_t>(range.first +
                                            prng.below(std::uint64_t{range.last} - range.first + 1));
-    auto reserved = reserve(wish);
+    auto reserved = wish.is_of_client && !wish.reuse ? reserve_for_client(wish) : reserve(wish);
     if (reserved || reserved.error().number != EADDRINUSE) return reserved;
   }
   for (const std::uint16_t port : free_ports(wish.space, range, prng)) {

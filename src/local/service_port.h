@@ -5,11 +5,16 @@
 // that says what others need to judge. Who wants a port takes such a name and then looks at those
 // of the others, so never two have it; that one of them gets it is what the lock is for.
 //
+// To look at those of the others is to read all names of the host, and takes the longer the more
+// there are. A client, which only wants some port, does without: it takes one at every address, so
+// that two clients meet at its name, and all others leave a mark at their port, which it looks for.
+//
 // Rules     as Linux's rdma_cm: two conflict if they have an address in common, unless both may be
 //           reused. Whoever listens shares with nobody
 // Threads   any
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,9 +33,11 @@ class ServicePort {
     os::IpAddress address{};  // zero: every address; ::ffff:0.0.0.0: every one of IPv4
     bool only_ipv6{};         // every address is every one of IPv6
     bool reuse{};
+    bool is_of_client{};  // never listens: of port 0, nobody shall have the port elsewhere
   };
 
-  // FAILS WITH EADDRINUSE; EADDRNOTAVAIL: every port that the system gives out is taken
+  // FAILS WITH EADDRINUSE, also if 32 have the port, at other addresses or shared; EADDRNOTAVAIL:
+  // every port that the system gives out is taken
   static Result<ServicePort, os::SystemError> reserve(const Wish& wish);
 
   // From now on nobody shares it. FAILS WITH EADDRINUSE if somebody does; all is then as before
@@ -39,12 +46,15 @@ class ServicePort {
   std::uint16_t port() const { return wish_.port; }
 
  private:
-  ServicePort(const Wish& wish, std::string name, os::HostName held)
-      : wish_(wish), name_(std::move(name)), held_(std::move(held)) {}
+  ServicePort(const Wish& wish, std::string name, os::HostName held,
+              std::optional<os::HostName> mark)
+      : wish_(wish), name_(std::move(name)), held_(std::move(held)), mark_(std::move(mark)) {}
   static Result<ServicePort, os::SystemError> reserve_any(Wish wish);
+  static Result<ServicePort, os::SystemError> reserve_for_client(Wish wish);
   Wish wish_;
   std::string name_;
   os::HostName held_;
+  std::optional<os::HostName> mark_;  // none: a client's
 };
 
 }  // namespace softhca::local

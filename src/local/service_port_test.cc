@@ -134,6 +134,28 @@ TEST(ServicePort, ListensAtOnceIfItWasNeverShared) {
   EXPECT_EQ(error_of(wish(7174)), EADDRINUSE);
 }
 
+Wish client_at(const char* address) {
+  Wish wanted = wish(0, address);
+  wanted.is_of_client = true;
+  return wanted;
+}
+
+TEST(ServicePort, OfAClientIsNobodyElses) {
+  const ServicePort client = reserved(client_at("192.0.2.1"));
+  for (const char* const address : {"192.0.2.1", "192.0.2.2", "fd00::1", "0.0.0.0", "::"})
+    EXPECT_EQ(error_of(wish(client.port(), address)), EADDRINUSE) << address;
+}
+
+TEST(ServicePort, IsSharedByALimitedNumber) {
+  Wish shared = wish(7174);
+  shared.reuse = true;
+  std::vector<ServicePort> held;
+  for (int i = 0; i < 32; ++i) held.push_back(reserved(shared));
+  EXPECT_EQ(error_of(shared), EADDRINUSE);
+  held.pop_back();
+  EXPECT_EQ(error_of(shared), 0);
+}
+
 TEST(ServicePort, OfNoNumberIsAnyThatTheSystemGivesOut) {
   const os::PortRange range = os::ephemeral_ports();
   std::set<std::uint16_t> seen;
@@ -148,26 +170,56 @@ TEST(ServicePort, OfNoNumberIsAnyThatTheSystemGivesOut) {
   EXPECT_EQ(seen.size(), held.size());
 }
 
-TEST(ServicePort, OfNoNumberIsTheLastThatIsLeft) {
-  const int status = os::run_in_child([] {
+// body() in a network of its own that gives out these ports. True if there is none; false: it has
+// been done.
+template <class Body>
+bool lacks_network(const char* ports, std::uint16_t last, Body&& body) {
+  const int status = os::run_in_child([&] {
     const int own = ::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET;
     if (::unshare(own) != 0) return os::kChildSkips;
-    std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "40000 40003";
-    if (os::ephemeral_ports().last != 40003) return os::kChildSkips;
-    const ServicePort other = reserved(wish(40001, "192.0.2.1"));
-    std::set<std::uint16_t> seen;
-    std::vector<ServicePort> held;
-    for (int i = 0; i < 3; ++i) {
-      held.push_back(reserved(wish(0)));
-      seen.insert(held.back().port());
-    }
-    EXPECT_EQ(seen, (std::set<std::uint16_t>{40000, 40002, 40003}));
-    EXPECT_EQ(error_of(wish(0)), EADDRNOTAVAIL);
+    std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << ports;
+    if (os::ephemeral_ports().last != last) return os::kChildSkips;
+    body();
     return ::testing::Test::HasFailure() ? 1 : 0;
   });
-  if (status == os::kChildSkips)
-    GTEST_SKIP() << "no namespace of its own, or no way to set its range";
+  if (status == os::kChildSkips) return true;
   EXPECT_EQ(status, 0);
+  return false;
+}
+
+TEST(ServicePort, OfNoNumberIsTheLastThatIsLeft) {
+  for (const bool is_of_client : {false, true}) {
+    const auto take_all = [is_of_client] {
+      Wish wanted = wish(0);
+      wanted.is_of_client = is_of_client;
+      const ServicePort other = reserved(wish(40001, "192.0.2.1"));
+      std::set<std::uint16_t> seen;
+      std::vector<ServicePort> held;
+      for (int i = 0; i < 3; ++i) {
+        held.push_back(reserved(wanted));
+        seen.insert(held.back().port());
+      }
+      EXPECT_EQ(seen, (std::set<std::uint16_t>{40000, 40002, 40003}));
+      EXPECT_EQ(error_of(wanted), EADDRNOTAVAIL);
+    };
+    if (lacks_network("40000 40003", 40003, take_all))
+      GTEST_SKIP() << "no namespace of its own, or no way to set its range";
+  }
+}
+
+TEST(ServicePort, OfAClientWasNobodysBefore) {
+  const auto ask = [] {
+    Wish shared = wish(40001, "192.0.2.1");
+    shared.reuse = true;
+    std::vector<ServicePort> held;
+    for (int i = 0; i < 3; ++i) held.push_back(reserved(shared));
+    EXPECT_EQ(error_of(wish(0, "192.0.2.2")), 0) << "who may listen can have it elsewhere";
+    for (; !held.empty(); held.erase(held.begin()))
+      EXPECT_EQ(error_of(client_at("192.0.2.2")), EADDRNOTAVAIL);
+    EXPECT_EQ(error_of(client_at("192.0.2.2")), 0);
+  };
+  if (lacks_network("40001 40001", 40001, ask))
+    GTEST_SKIP() << "no namespace of its own, or no way to set its range";
 }
 
 TEST(ServicePort, IsHadThoughOneWhoIsStoppedKeepsTheLock) {

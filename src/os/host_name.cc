@@ -97,6 +97,17 @@ std::vector<std::string> host_names(std::string_view prefix) {
   return names;
 }
 
+bool any_is_held(std::string_view prefix, int count) {
+  const OwnedFd fd = name_socket();
+  if (!fd) return true;
+  for (int i = 0; i < count; ++i) {
+    const HostAddress address(std::string(prefix) + std::to_string(i));
+    if (connect(fd.get(), address.get(), address.bytes()) == 0 || errno != ECONNREFUSED)
+      return true;
+  }
+  return false;
+}
+
 bool names_one_user(std::uint32_t uid) {
   constexpr std::uint32_t kUsualOverflow = 65534;
   const auto text = read_proc_file("/proc/sys/kernel/overflowuid");

@@ -67,6 +67,10 @@ std::optional<NameHolder> holder_of(std::string_view name);
 // Every name in use that starts so, each once, in order. Empty also where procfs does not tell.
 std::vector<std::string> host_names(std::string_view prefix);
 
+// Whether somebody holds one of the names `prefix`0, `prefix`1 and so on, of which there are so
+// many. Takes much less than to read all names.
+bool any_is_held(std::string_view prefix, int count);
+
 // False if several users of this machine may appear under that uid here: those that a user
 // namespace has no number for.
 bool names_one_user(std::uint32_t uid);

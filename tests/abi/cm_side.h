@@ -6,6 +6,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -126,7 +127,8 @@ inline std::vector<unsigned char> counted_bytes(std::size_t length) {
   return bytes;
 }
 inline bool begins_with(const void* bytes, const std::vector<unsigned char>& wanted) {
-  return bytes != nullptr && std::memcmp(bytes, wanted.data(), wanted.size()) == 0;
+  const auto* const first = static_cast<const unsigned char*>(bytes);
+  return bytes != nullptr && std::equal(wanted.begin(), wanted.end(), first);
 }
 
 // Two ids that are connected, each with a queue pair, over a channel of its own.

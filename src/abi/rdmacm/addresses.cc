@@ -41,12 +41,14 @@ Errno no_device(const char* call, const SocketAddress& address) {
                 own || own.error().number != EADDRNOTAVAIL ? ENODEV : EADDRNOTAVAIL);
 }
 
-Outcome<void> reserve_port(Id& id, const char* call, const SocketAddress& wanted) {
+Outcome<void> reserve_port(Id& id, const char* call, const SocketAddress& wanted,
+                           bool is_of_client) {
   auto port = local::ServicePort::reserve({.space = static_cast<std::uint16_t>(id.ps),
                                            .port = wanted.port,
                                            .address = wanted.address,
                                            .only_ipv6 = id.only_ipv6,
-                                           .reuse = id.reuses_address});
+                                           .reuse = id.reuses_address,
+                                           .is_of_client = is_of_client});
   if (!port) {
     return refuse(call, {.id = ServiceTaken, .object = wanted.port}, " " + text_of(wanted) + ".",
                   port.error().number);
@@ -116,7 +118,7 @@ Outcome<void> bind(Id& id, const sockaddr& wanted) {
       address->is_any() ? nullptr : id.registry.devices.of_address(address->gid());
   if (device == nullptr && (devices.empty() || !is_everywhere(*address)))
     return no_device(kCall, *address);
-  if (const auto reserved = reserve_port(id, kCall, *address); !reserved) return reserved;
+  if (const auto reserved = reserve_port(id, kCall, *address, false); !reserved) return reserved;
   if (device != nullptr) {
     id.path.local = address->gid();
     id.settle(*device);
@@ -138,7 +140,8 @@ Outcome<void> resolve_address(Id& id, const sockaddr* source, const sockaddr& de
   const auto way = way_to(id, *to);
   if (!way) return way.error();
   if (!id.port)
-    if (const auto reserved = reserve_port(id, kCall, way->source); !reserved) return reserved;
+    if (const auto reserved = reserve_port(id, kCall, way->source, true); !reserved)
+      return reserved;
   id.is_source_chosen |= id.stage == Stage::Idle || may_choose_source(id);
   id.destination = *to;
   id.source = way->source;
