@@ -1,5 +1,6 @@
 #include "local/accessors.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -62,6 +63,14 @@ bool take(AccessorSlot& slot, std::uint32_t from) {
   return word(slot.state).compare_exchange_strong(from, kBeingTaken);
 }
 
+// Somebody else may take it between the look and ours: then it is his.
+bool take_from_dead(AccessorSlot& slot) {
+  if (word(slot.state).load() != kTaken || is_alive(slot) || !take(slot, kTaken)) return false;
+  if (!is_alive(slot)) return true;
+  word(slot.state).store(kTaken);
+  return false;
+}
+
 }  // namespace
 
 Accessors::Accessors(Bytes memory) : record_(reinterpret_cast<AccessorRecord*>(memory.data())) {
@@ -87,16 +96,18 @@ void Accessors::unlock() { word(record_->lock).store(kUnlocked); }
 std::optional<Accessor> Accessor::claim(Bytes memory, const AccessorIdentity& who) {
   if (memory.size() < sizeof(AccessorRecord)) return std::nullopt;
   AccessorRecord& record = *reinterpret_cast<AccessorRecord*>(memory.data());
+  // One that was used before comes first: what belongs to it has its pages already.
+  const std::uint32_t used_before =
+      std::min(word(record.used).load(), std::uint32_t{kAccessorSlots});
   std::uint32_t index = 0;
-  while (index < kAccessorSlots && !take(record.slots[index], kFree)) ++index;
-  if (index == kAccessorSlots) {
-    const auto is_left = [&](AccessorSlot& slot) {
-      return word(slot.state).load() == kTaken && !is_alive(slot) && take(slot, kTaken);
-    };
-    for (index = 0; index < kAccessorSlots && !is_left(record.slots[index]);) ++index;
-    if (index == kAccessorSlots) return std::nullopt;
+  while (index < used_before && !take(record.slots[index], kFree)) ++index;
+  if (index == used_before)
+    for (index = 0; index < used_before && !take_from_dead(record.slots[index]);) ++index;
+  if (index < used_before)
     clear(record, record.slots[index]);
-  }
+  else
+    while (index < kAccessorSlots && !take(record.slots[index], kFree)) ++index;
+  if (index == kAccessorSlots) return std::nullopt;
   AccessorSlot& slot = record.slots[index];
   word(slot.pid).store(who.pid);
   word(slot.thread).store(who.pid);

@@ -79,6 +79,9 @@ class Accessor {
   Accessor& operator=(Accessor&&) = delete;
   ~Accessor();  // gives the place back
 
+  // Of the place: no two who live have the same.
+  std::uint32_t number() const { return index_; }
+
   void enter();
   void leave();
   // False if the owner had the lock and lives no more. REQUIRES: inside.

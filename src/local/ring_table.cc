@@ -1,0 +1,88 @@
+#include "local/ring_table.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "base/assert.h"
+
+namespace softhca::local {
+
+namespace {
+
+constexpr std::uint32_t kBitsInWord = 64;
+constexpr std::uint32_t kWords = kRings / kBitsInWord;
+constexpr std::uint32_t kSleeps = 1, kAwake = 0;
+
+RingTableHead& head_of(Bytes memory) {
+  ASSERT(memory.size() >= kRingTableBytes);
+  return *reinterpret_cast<RingTableHead*>(memory.data());
+}
+
+std::atomic_ref<std::uint64_t> bits(RingTableHead& head, std::uint32_t number) {
+  return std::atomic_ref(head.rung[number / kBitsInWord]);
+}
+
+std::uint64_t bit_of(std::uint32_t number) { return std::uint64_t{1} << number % kBitsInWord; }
+
+Bytes ring_at(Bytes memory, std::uint32_t number) {
+  return memory.subspan(kRingsAt + number * kRingBytes, kRingBytes);
+}
+
+}  // namespace
+
+RingTable::RingTable(Bytes memory) : head_(&head_of(memory)), memory_(memory), readers_(kRings) {}
+
+std::size_t RingTable::receive(std::span<RingFrame> out) {
+  for (const std::uint32_t number : read_) readers_[number]->release();
+  read_.clear();
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < kWords && count < out.size(); ++i) {
+    const std::uint32_t first = (turn_ + i) % kWords * kBitsInWord;
+    if (bits(*head_, first).load(std::memory_order_relaxed) == 0) continue;
+    std::uint64_t rung = bits(*head_, first).exchange(0);
+    for (; rung != 0 && count < out.size(); rung &= rung - 1)
+      count +=
+          read_ring(first + static_cast<std::uint32_t>(std::countr_zero(rung)), out.subspan(count));
+    if (rung != 0) bits(*head_, first).fetch_or(rung);  // there was no room for these
+  }
+  if (count != 0) ++turn_;
+  return count;
+}
+
+std::size_t RingTable::read_ring(std::uint32_t number, std::span<RingFrame> out) {
+  std::optional<RingReader>& reader = readers_[number];
+  if (!reader) reader.emplace(head_->controls[number], ring_at(memory_, number));
+  const std::size_t count = reader->read(out);
+  read_.push_back(number);
+  if (count == out.size() && reader->has_more()) bits(*head_, number).fetch_or(bit_of(number));
+  return count;
+}
+
+bool RingTable::sleep() {
+  std::atomic_ref(head_->sleeps).store(kSleeps);
+  return std::ranges::any_of(head_->rung,
+                             [](std::uint64_t& word) { return std::atomic_ref(word).load() != 0; });
+}
+
+void RingTable::wake_up() {
+  const std::atomic_ref sleeps(head_->sleeps);
+  if (sleeps.load(std::memory_order_relaxed) != kAwake) sleeps.store(kAwake);
+}
+
+std::optional<RingSender> RingSender::open(Bytes memory, std::uint32_t number) {
+  if (memory.size() < kRingTableBytes || number >= kRings) return std::nullopt;
+  RingTableHead& head = head_of(memory);
+  const auto ring = RingWriter::open(head.controls[number], ring_at(memory, number));
+  if (!ring) return std::nullopt;
+  return RingSender(head, number, *ring);
+}
+
+bool RingSender::ring() {
+  if (!ring_.publish()) return false;
+  bits(*head_, number_).fetch_or(bit_of(number_));
+  const std::atomic_ref sleeps(head_->sleeps);
+  return sleeps.load() != kAwake && sleeps.exchange(kAwake) != kAwake;
+}
+
+}  // namespace softhca::local
