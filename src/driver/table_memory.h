@@ -15,7 +15,7 @@
 namespace softhca::driver {
 
 inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
-inline constexpr std::uint32_t kTableVersion = 5;
+inline constexpr std::uint32_t kTableVersion = 6;
 inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
 
 struct TableHeader {
@@ -44,10 +44,13 @@ struct TableHeader {
   std::uint32_t iommu_root{};     // frame of the IOMMU's first table
   std::int32_t accessors_file{};  // descriptor of the table of accessors (local/accessors.h) + 1;
                                   // 0: peers of this host are not let in
+  std::int32_t rings_file{};      // likewise of the rings for their messages (local/ring_table.h)
+  std::uint32_t reserved{};
 };
-static_assert(sizeof(TableHeader) == 208);
+static_assert(sizeof(TableHeader) == 216);
 
 inline constexpr const char* kAccessorsName = "softhca-accessors";
+inline constexpr const char* kRingsName = "softhca-rings";
 
 // What the device said no to, as it was told on stderr or would have been: the last ones, in a
 // ring.

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "trace/reason.h"
 #include "wire/datagram.h"
 
 namespace softhca::link {
@@ -19,6 +20,16 @@ struct Frame {
   // Of a frame that arrived in a burst that came whole: its place there, and likely its
   // identification.
   std::uint16_t place_in_burst = 0;
+  // False: it stays in the memory of this host, which does not corrupt, and its last four bytes are
+  // not the ICRC but anything. The bytes of one that was received so may change at any time.
+  bool has_icrc = true;
+};
+
+// How frames go somewhere: through memory, without an ICRC, or else perhaps why not.
+struct Way {
+  bool is_memory{};
+  trace::ReasonId why_not{};
+  friend bool operator==(const Way&, const Way&) = default;
 };
 
 class Link {
@@ -36,6 +47,15 @@ class Link {
 
   // When a frame that is already under way arrives; never() if none is or nobody can know.
   virtual Time next_arrival() const = 0;
+
+  // How the next frame for that queue pair goes, and so what it needs.
+  virtual Way way_to(const wire::Datagram&, wire::Qpn, Time) { return {}; }
+
+  // How many of `wanted` frames for that queue pair should be made now. What is made and finds no
+  // room is in the way of others.
+  virtual std::size_t room_for(const wire::Datagram&, wire::Qpn, std::size_t wanted, Time) {
+    return wanted;
+  }
 };
 
 }  // namespace softhca::link

@@ -457,7 +457,6 @@ void UdpLink::receive_mail(Time now) {
   const std::size_t arrived = block_.mailbox().receive(
       room_->arena, first, kMailBatch, [this, now](std::uint32_t uid) { return admits(uid, now); });
   room_->used += arrived;
-  if (arrived != 0) mail_calls_ = kMailBusyFor;
   for (std::size_t i = 0; i < arrived; ++i) {
     const auto mail =
         local::accept_mail(room_->arena.arrival(first + i),
@@ -469,10 +468,11 @@ void UdpLink::receive_mail(Time now) {
       continue;
     }
     const wire::Gid destination = gid_of(mail->head.destination);
-    if (mail->udp_payload.empty()) {
+    if (mail->udp_payload.empty()) {  // it may only have been to wake
       if (Address* const address = find(destination)) address->group.repair();
       continue;
     }
+    mail_calls_ = kMailBusyFor;
     tracer_.count(trace::Counter::PacketsForwardedIn);
     room_->ready.push_back({.datagram = {.source = gid_of(mail->head.source),
                                          .destination = destination,

@@ -63,6 +63,14 @@ bool RingWriter::has_room(std::size_t bytes) {
   return at_ + bytes - taken_ <= kRingBytes;
 }
 
+// One record's worth may be left over at the end of the ring.
+std::size_t RingWriter::room_for(std::size_t frame_bytes, std::size_t wanted) {
+  const std::uint64_t each = record_bytes(frame_bytes);
+  if (has_room((wanted + 1) * each)) return wanted;
+  const std::uint64_t free = kRingBytes - (at_ - taken_);
+  return std::min<std::size_t>(wanted, free < each ? 0 : free / each - 1);
+}
+
 // Only when nothing is under way: then the reader, too, is about to read what is put next.
 void RingWriter::start_over() {
   const std::uint64_t taken = word(control_->taken).load(std::memory_order_acquire);

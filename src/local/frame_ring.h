@@ -33,7 +33,7 @@ struct RingControl {
 };
 static_assert(sizeof(RingControl) == 128);
 
-inline constexpr std::size_t kRingBytes = 256 * 1024;
+inline constexpr std::size_t kRingBytes = 512 * 1024;
 inline constexpr std::size_t kMostFrameBytes = 8192;
 
 struct RingFrame {
@@ -50,6 +50,8 @@ class RingWriter {
   // False if there is no room now. The reader sees it from publish() on.
   // REQUIRES: at most kMostFrameBytes
   bool put(const MailHead& head, ConstBytes frame);
+  // How many frames of that size surely find room now, `wanted` at most.
+  std::size_t room_for(std::size_t frame_bytes, std::size_t wanted);
   // False if there was nothing to publish.
   bool publish();
   bool is_closed() const;

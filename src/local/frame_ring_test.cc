@@ -63,6 +63,22 @@ TEST(FrameRing, TakesNoMoreThanItHasRoomFor) {
   EXPECT_TRUE(ring.send(frame_of(4096, 4)));
 }
 
+TEST(FrameRing, SaysHowManyItSurelyTakes) {
+  Prng random(3);
+  Ring ring;
+  std::array<RingFrame, 8> out;
+  for (int i = 0; i < 5000; ++i) {
+    const std::size_t bytes = random.below(kMostFrameBytes + 1);
+    const std::size_t room = ring.writer.room_for(bytes, 20);
+    ASSERT_LE(room, 20u);
+    for (std::size_t k = 0; k < room; ++k) ASSERT_TRUE(ring.send(frame_of(bytes, 1))) << i;
+    ring.writer.publish();
+    ring.reader.read(out);
+    ring.reader.release();
+  }
+  EXPECT_LT(ring.writer.room_for(kMostFrameBytes, 1000), 1000u);
+}
+
 TEST(FrameRing, StaysInItsFirstPagesWhereEveryFrameIsAnswered) {
   Ring ring;
   std::array<RingFrame, 4> out;

@@ -69,6 +69,9 @@ class RingSender {
   static std::optional<RingSender> open(Bytes memory, std::uint32_t number);
 
   bool put(const MailHead& head, ConstBytes frame) { return ring_.put(head, frame); }
+  std::size_t room_for(std::size_t frame_bytes, std::size_t wanted) {
+    return ring_.room_for(frame_bytes, wanted);
+  }
   // Shows the owner what was put. True if it sleeps and has to be woken, by the caller.
   bool ring();
   bool is_closed() const { return ring_.is_closed(); }

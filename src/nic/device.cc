@@ -388,6 +388,9 @@ Time Device::next_deadline() const {
   if (!later_.empty()) at = earlier(at, later_.front().at);
   if (raw_waiting_ != 0)
     at = Time{0};
+  else if (refused_at_ != Time::never())
+    // What the link has no room for leaves with the next call, and at the latest then.
+    at = earlier(at, refused_at_ + kOwedFor);
   else if (!outbox_.empty())
     at = earlier(at, outbox_.front().ready_at);
   else if (!active_.empty())

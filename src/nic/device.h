@@ -171,6 +171,7 @@ class Device {
     bool failure_told{};            // its first cause was reported
     bool end_told{};                // that it takes no more shared receives
     bool silence_told{};            // that a timeout made it send again
+    link::Way way{};                // of its last packet, as published
     Time heard_at = Time::never();  // never(): nothing has come to it
     trace::QpCounters seen{};       // when the device's counters last took them over
   };
@@ -185,6 +186,7 @@ class Device {
     ConstBytes bytes;  // in frames_
     wire::Datagram datagram;
     Time ready_at{};
+    bool has_icrc{};
   };
   // What becomes visible only later (simulated costs).
   struct Later {
@@ -239,11 +241,13 @@ class Device {
   static bool is_from_peer(const QueuePair& qp, const link::Frame& frame);
   bool run_timers(Time now);
   bool transmit(Time now, Turn first = Turn::Responses);
+  std::size_t turn_of(const QueuePair& qp, Time now);
   // `turn` packets may be built now, this one included.
   bool build_frame(Slot& slot, Time now, Turn first, std::size_t turn);
   Bytes next_frame(std::size_t header_bytes);
   std::uint64_t close_frame(Bytes frame, std::size_t covered, const wire::Datagram& path,
-                            Time ready_at);
+                            Time ready_at, bool has_icrc = true);
+  bool goes_by_memory(Slot& slot, const wire::Datagram& path, wire::Qpn to, Time now);
   void flush_outbox(Time now);
   bool has_room() const { return outbox_.size() < kFrames && raw_waiting_ < kRawFrames; }
   void activate(Slot& slot);
@@ -281,7 +285,8 @@ class Device {
   Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
   std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
-  std::vector<std::byte> frames_;  // kFrames of kFrameBytes, and room behind the last one
+  Time refused_at_ = Time::never();  // when the link had no room for what is to leave
+  std::vector<std::byte> frames_;    // kFrames of kFrameBytes, and room behind the last one
   wire::IcrcMemory icrcs_;
   std::size_t frame_next_ = 0;
   std::size_t built_bytes_ = 0;  // since the outbox was last flushed

@@ -1,5 +1,6 @@
 // The device's side towards the cable: packets in, timers, packets out.
 #include <algorithm>
+#include <atomic>
 
 #include "base/assert.h"
 #include "nic/device.h"
@@ -159,6 +160,7 @@ std::optional<wire::Packet> Device::parse(const link::Frame& frame) {
 
 // Whether its ICRC is right; one that is not is dropped here.
 bool Device::is_intact(const link::Frame& frame, const wire::Packet& packet, Time now) {
+  if (!frame.has_icrc) return true;
   switch (icrcs_.check(frame.datagram, frame.bytes, frame.place_in_burst)) {
     case wire::IcrcVerdict::Right:
       return true;
@@ -190,7 +192,9 @@ bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
     drop(packet->headers.bth.dest_qpn, packet->headers, Counter::PacketsDropped, now);
     return false;
   };
-  if (packet->headers.bth.dest_qpn == wire::kManagementQpn && on_management_) [[unlikely]] {
+  // One that is in somebody else's memory could still change while it is read.
+  if (packet->headers.bth.dest_qpn == wire::kManagementQpn && on_management_ && frame.has_icrc)
+      [[unlikely]] {
     take_management(frame, *packet, now);
     return false;
   }
@@ -283,19 +287,21 @@ void Device::activate(Slot& slot) {
 }
 
 bool Device::transmit(Time now, Turn first) {
-  owed_since_ = Time::never();
+  owed_since_ = refused_at_ = Time::never();
   memory_.forget_staged();
   flush_outbox(now);
   send_frames();
   int budget = kSendBudget;
   bool worked = false;
-  while (budget > 0 && !active_.empty() && has_room()) {
+  std::size_t blocked = 0;  // of the active ones, from the last on
+  while (budget > 0 && blocked < active_.size() && has_room()) {
     const std::uint32_t index = active_.front();
     active_.pop_front();
     Slot& slot = slots_[index];
     slot.active = false;
-    const std::size_t whole_turn = slot.qp->turn_packets();
+    const std::size_t whole_turn = turn_of(*slot.qp, now);
     std::size_t turn = whole_turn;
+    blocked = turn == 0 ? blocked + 1 : 0;
     while (turn > 0 && has_room() && build_frame(slot, now, first, turn)) --turn, --budget;
     if (turn == 0 || !has_room()) activate(slot);
     worked |= turn != whole_turn;
@@ -305,7 +311,22 @@ bool Device::transmit(Time now, Turn first) {
   }
   flush_outbox(now);
   send_frames();
+  if (blocked != 0 && blocked == active_.size()) refused_at_ = now;
   return worked;
+}
+
+// How many packets of a queue pair may be built now. 0: its peer has no room for more.
+std::size_t Device::turn_of(const QueuePair& qp, Time now) {
+  const std::size_t turn = qp.turn_packets();
+  if (qp.is_raw() || qp.is_for_datagrams()) return turn;
+  const auto room = [&] {
+    const std::size_t made = outbox_.size();
+    const std::size_t fits = link_.room_for(qp.path(), qp.peer(), made + turn, now);
+    return fits - std::min(fits, made);
+  };
+  if (const std::size_t packets = room(); packets != 0) return packets;
+  flush_outbox(now);
+  return room();
 }
 
 // The headers end where the payload begins, however long they are.
@@ -313,11 +334,23 @@ Bytes Device::next_frame(std::size_t header_bytes) {
   return Bytes(frames_).subspan(frame_next_ * kFrameBytes + kPayloadAt - header_bytes);
 }
 
+// Through the memory of this host, where nobody looks at an ICRC.
+bool Device::goes_by_memory(Slot& slot, const wire::Datagram& path, wire::Qpn to, Time now) {
+  const link::Way way = link_.way_to(path, to, now);
+  if (way != slot.way) {
+    slot.way = way;
+    const auto word = way.is_memory ? kPathRing : static_cast<std::uint32_t>(way.why_not);
+    std::atomic_ref(tables_.qps[slot.qp->context().qpn.value - first_qpn_].message_path)
+        .store(word, std::memory_order_relaxed);
+  }
+  return way.is_memory;
+}
+
 // A frame is whole but for its ICRC, and leaves. Gives its bytes as an IP packet.
 std::uint64_t Device::close_frame(Bytes frame, std::size_t covered, const wire::Datagram& path,
-                                  Time ready_at) {
-  store_le(frame, covered, icrcs_.icrc(path, frame.first(covered)));
-  outbox_.push_back({frame.first(covered + wire::kIcrcBytes), path, ready_at});
+                                  Time ready_at, bool has_icrc) {
+  if (has_icrc) store_le(frame, covered, icrcs_.icrc(path, frame.first(covered)));
+  outbox_.push_back({frame.first(covered + wire::kIcrcBytes), path, ready_at, has_icrc});
   frame_next_ = (frame_next_ + 1) % kFrames;
   built_bytes_ += covered;
   const std::uint64_t bytes = ip_bytes(path, covered + wire::kIcrcBytes);
@@ -357,7 +390,9 @@ bool Device::build_frame(Slot& slot, Time now, Turn first, std::size_t turn) {
   const std::size_t covered = header_bytes + payload_bytes + headers.bth.pad;
   std::fill_n(frame.begin() + static_cast<std::ptrdiff_t>(header_bytes + payload_bytes),
               headers.bth.pad, std::byte{0});
-  const std::uint64_t bytes = close_frame(frame, covered, path, later(now, qp.ready_at()));
+  const bool by_memory = goes_by_memory(slot, path, headers.bth.dest_qpn, now);
+  const std::uint64_t bytes =
+      close_frame(frame, covered, path, later(now, qp.ready_at()), !by_memory);
   qp.counters().add(QpCounter::PacketsSent);
   qp.counters().add(QpCounter::BytesSent, bytes);
   tracer_.emit(EventKind::PacketSent, now, qp.context().qpn.value, headers.bth.opcode,
@@ -377,10 +412,12 @@ void Device::flush_outbox(Time now) {
     std::size_t count = 0;
     for (const Built& built : outbox_) {
       if (count == batch_.size() || built.ready_at > now) break;
-      batch_[count++] = {built.datagram, built.bytes};
+      batch_[count] = {built.datagram, built.bytes};
+      batch_[count++].has_icrc = built.has_icrc;
     }
     const std::size_t taken = link_.send({batch_.data(), count}, now);
     outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(taken));
+    refused_at_ = taken < count ? now : Time::never();
     if (taken < count) return;
   }
 }

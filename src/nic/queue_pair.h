@@ -164,6 +164,7 @@ class QueuePair final : public transport::MemoryPort {
   const wire::Datagram& path() const { return path_; }
   // How many packets it may send before others have their turn.
   std::size_t turn_packets() const { return turn_packets_; }
+  wire::Qpn peer() const { return peer_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
   trace::QpCounters& counters() { return counters_; }

@@ -78,11 +78,15 @@ struct QpRecord {
   std::uint32_t receive_done{};
   std::uint32_t expects{};  // of its peer: see Expected
   std::uint32_t path{};     // of its one-sided requests: kPathDirect, or trace::ReasonId why not
+  std::uint32_t message_path{};  // of its packets: kPathRing, or trace::ReasonId why not
+  std::uint32_t reserved{};
   trace::QpCounters counters{};  // since it was created
 };
 // They are executed in the memory of the peer, which is on this host. 0: they go as packets.
 inline constexpr std::uint32_t kPathDirect = UINT32_MAX;
-static_assert(sizeof(QpRecord) == 336 && std::has_unique_object_representations_v<QpRecord>);
+// They go through this host's memory. 0: as UDP packets.
+inline constexpr std::uint32_t kPathRing = UINT32_MAX;
+static_assert(sizeof(QpRecord) == 344 && std::has_unique_object_representations_v<QpRecord>);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 

@@ -95,6 +95,8 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {DirectRequests, "direct_requests",
      "one-sided requests executed in a peer's memory, no packets"},
     {DirectBytes, "direct_bytes", "bytes moved by those"},
+    {RingPacketsSent, "ring_packets_sent", "packets sent that went through this host's memory"},
+    {RingPacketsReceived, "ring_packets_received", "packets received that came so"},
 }};
 
 }  // namespace softhca::trace

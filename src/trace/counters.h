@@ -99,6 +99,8 @@ enum class Counter : std::uint16_t {
   CmResent,
   DirectRequests,
   DirectBytes,
+  RingPacketsSent,
+  RingPacketsReceived,
   Count_,
 };
 

@@ -427,6 +427,17 @@ constexpr ReasonInfo kReasons[] = {
      "The kernel must let this process reach the peer's memory (process_vm_writev).",
      "As root: sysctl kernel.yama.ptrace_scope=0; run both in one user namespace; do not make the "
      "peer undumpable; allow process_vm_readv and process_vm_writev in the seccomp profile."},
+    {MessagesOff, "messages_off", Driver,
+     "Messages to processes of this host go as UDP packets where SOFTHCA_LOCAL is off or direct, "
+     "packets are captured, faults are planned, rates are controlled, or the profile holds memory.",
+     "None is needed: they arrive all the same. To have them faster, run without these."},
+    {MessagesPeerOff, "messages_peer_off", Driver,
+     "The peer, too, has to take messages through memory, and to be of the same version.",
+     "Run the peer with SOFTHCA_LOCAL=on, without captures, plans of faults, controlled rates or a "
+     "profile that holds memory."},
+    {MessagesNoRoom, "messages_no_room", Driver,
+     "A device takes messages through memory from 256 processes at a time.",
+     "None is needed: those of the others arrive as UDP packets."},
 };
 
 }  // namespace

@@ -192,6 +192,9 @@ enum class ReasonId : std::uint16_t {
   DirectOtherUser = 223,
   DirectPeerHidden = 224,
   DirectRefused = 225,
+  MessagesOff = 226,
+  MessagesPeerOff = 227,
+  MessagesNoRoom = 228,
 };
 
 // The key table said no, and not what lies behind it.

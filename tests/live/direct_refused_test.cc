@@ -10,7 +10,7 @@
 #include <functional>
 #include <iterator>
 
-#include "connected_pair.h"
+#include "connected_child.h"
 
 namespace verbs_test {
 namespace {

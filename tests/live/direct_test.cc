@@ -7,7 +7,7 @@
 #include <random>
 #include <utility>
 
-#include "connected_pair.h"
+#include "connected_child.h"
 
 namespace verbs_test {
 namespace {

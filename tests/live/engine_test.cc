@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "connected_pair.h"
+#include "connected_child.h"
 #include "threads.h"
 
 namespace verbs_test {

@@ -127,10 +127,7 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   std::unique_lock owned(lock, std::defer_lock);
   if (!lock_unless_leased(owned)) return {.deadline = {}, .leased = true};
   machine->tracer().count(Counter::Wakeups);
-  if (readable.empty())
-    machine->udp().expect_any();
-  else
-    machine->udp().expect(readable);
+  machine->expect(readable);
   const auto arrived = [&] {
     return count(Counter::PacketsReceived) + count(Counter::RawFramesIn);
   };
@@ -187,7 +184,8 @@ void LiveDevice::Inside::listen() {
   if (!thread.is_running())
     thread.start("softhca",
                  {.now = [this] { return machine->now(); },
-                  .drive = [this](std::span<const int> readable) { return serve(readable); }},
+                  .drive = [this](std::span<const int> readable) { return serve(readable); },
+                  .set_sleeping = [this](bool sleeps) { return machine->set_sleeping(sleeps); }},
                  machine->fds());
   else
     thread.watch(machine->fds());

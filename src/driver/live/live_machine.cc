@@ -130,6 +130,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
 LiveMachine::~LiveMachine() {
   write_reports();
   engine_.reset();
+  ring_link_.reset();
   faulty_.reset();
   pcap_.reset();
   udp_.reset();
@@ -183,6 +184,7 @@ void LiveMachine::fill_header() {
   h.own_address = reinterpret_cast<std::uintptr_t>(&h);
   h.iommu_root = iommu_.root();
   h.accessors_file = neighbours_.accessors_file();
+  h.rings_file = neighbours_.rings_file();
 }
 
 // In FILE.PID; the next device that the process opens in FILE.PID.2, and so on.
@@ -225,6 +227,17 @@ link::Link& LiveMachine::lay_cable() {
                    pcap.error().text.c_str());
     }
   }
+  if (neighbours_.rings() != nullptr) {
+    ring_link_ = std::make_unique<link::RingLink>(link::RingLink::Parts{
+        .inner = *cable,
+        .rings = *neighbours_.rings(),
+        .tracer = *tracer_,
+        .is_own_address = [this](const wire::Gid& address) { return is_own_address(address); },
+        .find = [this](std::uint32_t block) { return neighbours_.ring_to(block); },
+        // Mail that says nothing: its reader looks at everything that it has.
+        .wake = [this](std::uint32_t block) { local::post_mail(block_, block, {}, {}); }});
+    cable = ring_link_.get();
+  }
   if (faults_ == nullptr || !faults_->spoils_packets()) return *cable;
   faulty_ = std::make_unique<link::FaultyLink>(*cable, *faults_);
   return *faulty_;
@@ -240,11 +253,29 @@ Neighbours::Settings LiveMachine::neighbourhood() {
           .block = block_.number(),
           .reaches_out = direct && file,
           .lets_in = direct,
+          .has_rings = direct && file && settings_.rings,
           .self = {.pid = os::own_pid(), .file = memory_.fd(), .inode = file ? file->inode : 0},
-          .is_own_address = [this](const wire::Gid& address) {
-            return std::ranges::find(engine_->gids(), address, &GidEntry::gid) !=
-                   engine_->gids().end();
-          }};
+          .is_own_address = [this](const wire::Gid& address) { return is_own_address(address); }};
+}
+
+bool LiveMachine::is_own_address(const wire::Gid& address) const {
+  return std::ranges::find(engine_->gids(), address, &GidEntry::gid) != engine_->gids().end();
+}
+
+void LiveMachine::expect(std::span<const int> readable) {
+  if (ring_link_) ring_link_->expect();
+  if (readable.empty())
+    udp_->expect_any();
+  else
+    udp_->expect(readable);
+}
+
+bool LiveMachine::set_sleeping(bool sleeps) {
+  local::RingTable* const rings = neighbours_.rings();
+  if (rings == nullptr) return false;
+  if (sleeps) return rings->sleep();
+  rings->wake_up();
+  return false;
 }
 
 void LiveMachine::build_engine(std::uint64_t seed) {

@@ -18,6 +18,7 @@
 #include "link/faulty_link.h"
 #include "link/packet_port.h"
 #include "link/pcap_link.h"
+#include "link/ring_link.h"
 #include "link/udp_link.h"
 #include "local/service_names.h"
 #include "os/clock.h"
@@ -39,7 +40,11 @@ class LiveMachine {
 
   Engine& engine() { return *engine_; }
   const LiveSettings& settings() const { return settings_; }
-  link::UdpLink& udp() { return *udp_; }
+  // The next progress looks at what the poller found readable, or everywhere.
+  void expect(std::span<const int> readable);
+  // Nobody polls from now on, or somebody does: whether peers of this host have to wake us. True if
+  // something of theirs lies there already. Any thread.
+  bool set_sleeping(bool sleeps);
   Time now() const { return clock_.now(); }
   trace::Tracer& tracer() { return *tracer_; }
   // Addresses or the frames' port were opened: there may be something to listen to.
@@ -78,6 +83,7 @@ class LiveMachine {
   local::ServiceNames::Listener owner_of(const link::Frame& frame);
   Result<std::uint16_t, trace::Reason> open_path(const wire::Gid& source, wire::Qpn qpn);
   Neighbours::Settings neighbourhood();
+  bool is_own_address(const wire::Gid& address) const;
   void build_engine(std::uint64_t seed);
   link::Link& lay_cable();
   void fill_header();
@@ -117,6 +123,7 @@ class LiveMachine {
   std::unique_ptr<link::UdpLink> udp_;
   std::unique_ptr<link::PcapLink> pcap_;  // null: not capturing
   std::unique_ptr<link::FaultyLink> faulty_;
+  std::unique_ptr<link::RingLink> ring_link_;  // null: every packet is for the cable
   link::PacketPort frames_port_;
   std::optional<os::InterfaceWatch> interfaces_;  // nothing: changes are seen when asked for
   std::unique_ptr<Engine> engine_;

@@ -41,6 +41,7 @@ struct LiveSettings {
   std::string faults;
   transport::CongestionSettings congestion{};
   bool direct = true;  // requests to processes of this host without packets, where that works
+  bool rings = true;   // and packets to them through memory
   EnginePlacement engine{};
 
   // FAILS WITH ProfileUnknown, SettingUnknown

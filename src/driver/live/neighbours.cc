@@ -89,7 +89,14 @@ class Neighbours::Process final : public nic::Neighbour {
         table_(std::move(table)),
         accessor_(std::move(accessor)),
         clock_(clock),
-        seen_at_(clock.now()) {}
+        seen_at_(clock.now()),
+        is_reachable_(is_reachable(pid, mapped_.tables.header())) {}
+
+  // Whether the kernel lets us into its memory. Its rings are open to us anyway.
+  bool is_let_in() const { return is_reachable_; }
+  // Its ring for us; nothing if it has none.
+  std::optional<local::RingSender> open_ring();
+  bool has_rings() const { return mapped_.tables.header().rings_file != 0; }
 
   std::size_t execute(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
                       std::span<const nic::DirectRequest> requests,
@@ -108,10 +115,24 @@ class Neighbours::Process final : public nic::Neighbour {
   Mapped mapped_;
   os::PeerTable table_;
   local::Accessor accessor_;
+  os::PeerTable rings_;  // not open: nothing was sent there yet
   const os::Clock& clock_;
   Time seen_at_;
+  bool is_reachable_;
   bool gone_ = false;
 };
+
+std::optional<local::RingSender> Neighbours::Process::open_ring() {
+  if (!has_rings()) return std::nullopt;
+  if (rings_.bytes().empty()) {
+    auto rings = os::PeerTable::open(pid_, mapped_.tables.header().rings_file - 1, kRingsName,
+                                     local::kRingTableBytes);
+    if (!rings) return std::nullopt;
+    rings_ = std::move(*rings);
+    rings_.close_file();
+  }
+  return local::RingSender::open(rings_.bytes(), accessor_.number());
+}
 
 bool Neighbours::Process::is_there(Time now) {
   if (gone_ || now < seen_at_ + kLookEvery) return !gone_;
@@ -194,25 +215,54 @@ Neighbours::Neighbours(Settings settings, const os::Clock& clock)
   if (!table) return;
   table_ = std::move(*table);
   accessors_.emplace(table_.bytes());
+  if (!settings_.has_rings) return;
+  auto rings = os::PeerTable::create(kRingsName, local::kRingTableBytes);
+  if (!rings) return;
+  rings_memory_ = std::move(*rings);
+  rings_.emplace(rings_memory_.bytes());
 }
 
 void Neighbours::abandon() {
   accessors_.reset();
   table_ = {};
+  rings_.reset();
+  rings_memory_ = {};
 }
 
 nic::SameHost::Found Neighbours::find(const nic::Connection& connection) {
   if (!settings_.is_own_address(connection.peer_address)) return {};
   if (!settings_.reaches_out) return {.neighbour = nullptr, .why_not = ReasonId::DirectOff};
-  const std::uint32_t block = local::block_of(connection.peer.value);
-  std::weak_ptr<Process>& known = known_[block];
-  if (auto process = known.lock(); process && process->is_there(clock_.now()))
-    return {.neighbour = std::move(process), .why_not = {}};
+  Reached found = reach(local::block_of(connection.peer.value));
+  if (found.process && !found.process->is_let_in())
+    return {.neighbour = nullptr, .why_not = ReasonId::DirectRefused};
+  return {.neighbour = std::move(found.process), .why_not = found.why_not};
+}
+
+link::RingLink::Found Neighbours::ring_to(std::uint32_t block) {
+  const Reached found = reach(block);
+  if (!found.process) {
+    const bool is_off = found.why_not == ReasonId::DirectPeerOff;
+    return {.peer = {}, .why_not = is_off ? ReasonId::MessagesPeerOff : found.why_not};
+  }
+  if (!found.process->has_rings()) return {.peer = {}, .why_not = ReasonId::MessagesPeerOff};
+  const auto sender = found.process->open_ring();
+  if (!sender) return {.peer = {}, .why_not = ReasonId::MessagesNoRoom};
+  return {
+      .peer = link::RingLink::Peer{.sender = *sender,
+                                   .is_there = [process = found.process](
+                                                   Time now) { return process->is_there(now); }},
+      .why_not = {}};
+}
+
+// A process is open as long as somebody uses it.
+Neighbours::Reached Neighbours::reach(std::uint32_t block) {
+  if (auto process = known_[block].lock(); process && process->is_there(clock_.now()))
+    return {.process = std::move(process), .why_not = {}};
   return open(block);
 }
 
-nic::SameHost::Found Neighbours::open(std::uint32_t block) {
-  const auto not_for = [](ReasonId why) { return Found{.neighbour = nullptr, .why_not = why}; };
+Neighbours::Reached Neighbours::open(std::uint32_t block) {
+  const auto not_for = [](ReasonId why) { return Reached{.process = nullptr, .why_not = why}; };
   os::NameHolder holder{.pid = settings_.self.pid, .uid = os::own_uid()};
   if (block != settings_.block) {
     const auto found = os::holder_of(local::mailbox_name(settings_.domain, block));
@@ -228,7 +278,6 @@ nic::SameHost::Found Neighbours::open(std::uint32_t block) {
   if (!mapped || mapped->tables.header().accessors_file == 0)
     return not_for(ReasonId::DirectPeerOff);
   const TableHeader& header = mapped->tables.header();
-  if (!is_reachable(holder.pid, header)) return not_for(ReasonId::DirectRefused);
   auto table = os::PeerTable::open(holder.pid, header.accessors_file - 1, kAccessorsName,
                                    sizeof(local::AccessorRecord));
   if (!table) return not_for(ReasonId::DirectPeerHidden);
@@ -238,7 +287,7 @@ nic::SameHost::Found Neighbours::open(std::uint32_t block) {
   auto process = std::make_shared<Process>(holder.pid, std::move(*mapped), std::move(*table),
                                            std::move(*accessor), clock_);
   known_[block] = process;
-  return {.neighbour = std::move(process), .why_not = {}};
+  return {.process = std::move(process), .why_not = {}};
 }
 
 void Neighbours::wait_until_left() {

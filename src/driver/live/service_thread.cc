@@ -54,6 +54,7 @@ void ServiceThread::arm_all() {
   armed_.store(true);
   for (Watched& one : watched_)
     if (!std::exchange(one.armed, true)) poller_->arm(one.fd);
+  if (work_.set_sleeping(true)) poller_->wake();
 }
 
 void ServiceThread::disarm_all() {
@@ -61,12 +62,14 @@ void ServiceThread::disarm_all() {
   for (Watched& one : watched_)
     if (std::exchange(one.armed, false)) poller_->disarm(one.fd);
   armed_.store(false);
+  work_.set_sleeping(false);
 }
 
 // The poller disarms what it reports.
 void ServiceThread::sleep(Duration timeout) {
   readable_.resize(kReadableAtMost);
   readable_.resize(poller_->wait(readable_, timeout).readable);
+  work_.set_sleeping(false);
   const std::lock_guard lock(fds_lock_);
   for (Watched& one : watched_)
     if (std::ranges::find(readable_, one.fd) != readable_.end()) one.armed = false;

@@ -51,6 +51,9 @@ class ServiceThread {
     std::function<Time()> now;
     // Drives until nothing is left to do. Takes and gives back the device, unless it is leased.
     std::function<Driven(std::span<const int> readable)> drive;
+    // Tells who sends without a descriptor whether the thread has to be woken, by one of those that
+    // it watches. True if something has come before that.
+    std::function<bool(bool)> set_sleeping;
   };
 
   // Starts the thread. False if the system grants none; then timers run only inside calls.

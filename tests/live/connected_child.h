@@ -1,6 +1,5 @@
-// Two processes with a connection between them, as tests of what goes on between processes need it.
+// Two processes whose endpoints are connected, and what they tell each other besides.
 #pragma once
-#include <algorithm>
 #include <functional>
 
 #include "forked_child.h"
