@@ -42,8 +42,10 @@ class Link {
   virtual std::size_t send(std::span<const Frame> frames, Time now) = 0;
 
   // Frames that have arrived by `now`, at most out.size(). Their bytes stay valid until the next
-  // call of this method.
+  // call of this method, or of release().
   virtual std::size_t receive(std::span<Frame> out, Time now) = 0;
+  // Whose bytes they are may wait for them.
+  virtual void release() {}
 
   // When a frame that is already under way arrives; never() if none is or nobody can know.
   virtual Time next_arrival() const = 0;

@@ -53,6 +53,7 @@ class RingLink final : public Link {
 
   std::size_t send(std::span<const Frame> frames, Time now) override;
   std::size_t receive(std::span<Frame> out, Time now) override;
+  void release() override { parts_.rings.release(); }
   Time next_arrival() const override { return parts_.inner.next_arrival(); }
   Way way_to(const wire::Datagram& path, wire::Qpn qpn, Time now) override;
 

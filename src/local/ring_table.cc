@@ -33,9 +33,13 @@ Bytes ring_at(Bytes memory, std::uint32_t number) {
 
 RingTable::RingTable(Bytes memory) : head_(&head_of(memory)), memory_(memory), readers_(kRings) {}
 
-std::size_t RingTable::receive(std::span<RingFrame> out) {
+void RingTable::release() {
   for (const std::uint32_t number : read_) readers_[number]->release();
   read_.clear();
+}
+
+std::size_t RingTable::receive(std::span<RingFrame> out) {
+  release();
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < kWords && count < out.size(); ++i) {
     const std::uint32_t first = (turn_ + i) % kWords * kBitsInWord;

@@ -45,8 +45,10 @@ class RingTable {
   // REQUIRES: kRingTableBytes, zeroed at first.
   explicit RingTable(Bytes memory);
 
-  // Frames that have arrived, each ring's in order. Their bytes stay until the next call.
+  // Frames that have arrived, each ring's in order. Their bytes stay until the next call, or
+  // release(): until then their writers may find no room, and wait for it.
   std::size_t receive(std::span<RingFrame> out);
+  void release();
 
   // Nobody polls from now on: writers wake the owner. True if something lies there already.
   bool sleep();
@@ -58,7 +60,7 @@ class RingTable {
   RingTableHead* head_;
   Bytes memory_;
   std::vector<std::optional<RingReader>> readers_;  // made when they are first needed
-  std::vector<std::uint32_t> read_;                 // rings that the last receive() read
+  std::vector<std::uint32_t> read_;                 // rings that were read and not released
   std::uint32_t turn_ = 0;                          // which word of bits is looked at first
 };
 

@@ -40,6 +40,7 @@ std::size_t Device::receive(Time now) {
     deliver(rest.first(run), now);
     rest = rest.subspan(run);
   }
+  if (count != 0) link_.release();
   return count;
 }
 
