@@ -12,6 +12,7 @@ using trace::ReasonId;
 namespace {
 
 constexpr Duration kFindAgain = seconds(1);
+constexpr Duration kAskAgain = milliseconds(1);  // whose an address is
 // For how long a reader that is off its CPU is waited for: by one who would make frames for it, and
 // by frames that are made, which others wait behind.
 constexpr Duration kPatience = milliseconds(200);
@@ -73,8 +74,18 @@ std::size_t RingLink::room_for(const wire::Datagram& path, wire::Qpn qpn, std::s
 // Null: that is on another host.
 RingLink::Route* RingLink::route_of(const wire::Datagram& path, wire::Qpn qpn, Time now) {
   const std::uint32_t block = local::block_of(qpn.value);
-  if (!local::can_be_owned(block) || !parts_.is_own_address(path.destination)) return nullptr;
+  if (!local::can_be_owned(block) || !is_own(path.destination, now)) return nullptr;
   return &route_to(block, now);
+}
+
+// Most are asked for again and again.
+bool RingLink::is_own(const wire::Gid& address, Time now) {
+  if (address != asked_ || now >= ask_again_at_) {
+    is_own_ = parts_.is_own_address(address);
+    asked_ = address;
+    ask_again_at_ = now + kAskAgain;
+  }
+  return is_own_;
 }
 
 RingLink::Route& RingLink::route_to(std::uint32_t block, Time now) {

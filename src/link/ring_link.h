@@ -73,6 +73,7 @@ class RingLink final : public Link {
   Route& route_to(std::uint32_t block, Time now);
   Route* find(std::uint32_t block);
   Route* route_of(const wire::Datagram& path, wire::Qpn qpn, Time now);
+  bool is_own(const wire::Gid& address, Time now);
   enum class Put : std::uint8_t { Taken, Lost, Later };
   Put put(Route& route, const Frame& frame, Time now);
   void show(std::uint32_t block);
@@ -83,6 +84,9 @@ class RingLink final : public Link {
   std::unordered_map<std::uint32_t, Route> routes_;
   std::uint32_t last_block_ = 0;
   Route* last_ = nullptr;  // to last_block_, if it is known
+  wire::Gid asked_;  // whether it is an address of this device
+  bool is_own_ = false;
+  Time ask_again_at_{};
   std::array<local::RingFrame, 64> arrived_;
   bool expects_ = true;
   std::uint32_t inner_calls_ = 0;  // for how many more calls the link inside counts as active

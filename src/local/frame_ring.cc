@@ -12,8 +12,10 @@ namespace softhca::local {
 namespace {
 
 constexpr std::uint64_t kUnit = 64;  // records begin and end at multiples of it
-// Beyond this the writer looks whether it may start over.
+// Beyond this the writer of so many small messages in a row looks whether it may start over.
 constexpr std::uint64_t kStartOverAfter = 16'384;
+constexpr std::uint32_t kSmallOnes = 16;
+constexpr std::uint64_t kSmall = 4096;
 constexpr std::uint32_t kFrame = 0x52'46'52'01, kRest = 0x52'46'52'02;
 
 // What lies in front of a frame. kRest: nothing more comes before the end of the ring.
@@ -63,12 +65,22 @@ bool RingWriter::has_room(std::size_t bytes) {
   return at_ + bytes - taken_ <= kRingBytes;
 }
 
-// One record's worth may be left over at the end of the ring.
+// One record's worth may be left over at the end of the ring. Who starts over has what lies before
+// the place where he was.
 std::size_t RingWriter::room_for(std::size_t frame_bytes, std::size_t wanted) {
   const std::uint64_t each = record_bytes(frame_bytes);
-  if (has_room((wanted + 1) * each)) return wanted;
-  const std::uint64_t free = kRingBytes - (at_ - taken_);
+  const bool is_enough = has_room((wanted + 1) * each);
+  std::uint64_t free = kRingBytes - (at_ - taken_);
+  if (may_start_over())
+    free = std::min(free, place(at_));
+  else if (is_enough)
+    return wanted;
   return std::min<std::size_t>(wanted, free < each ? 0 : free / each - 1);
+}
+
+// Not in a stream: the end of the ring is lost for it until its reader comes by.
+bool RingWriter::may_start_over() const {
+  return small_ >= kSmallOnes && place(at_) > kStartOverAfter && at_ == published_;
 }
 
 // Only when nothing is under way: then the reader, too, is about to read what is put next.
@@ -91,7 +103,7 @@ void RingWriter::put_record(std::size_t bytes, std::uint32_t kind, const MailHea
 
 bool RingWriter::put(const MailHead& head, ConstBytes frame) {
   ASSERT(frame.size() <= kMostFrameBytes);
-  if (place(at_) > kStartOverAfter && at_ == published_) start_over();
+  if (may_start_over()) start_over();
   const std::uint64_t bytes = record_bytes(frame.size());
   const std::uint64_t skipped = to_end(at_) < bytes ? to_end(at_) : 0;
   if (!has_room(skipped + bytes)) return false;
@@ -103,6 +115,7 @@ bool RingWriter::put(const MailHead& head, ConstBytes frame) {
 bool RingWriter::publish() {
   if (at_ == published_) return false;
   word(control_->written).store(at_, std::memory_order_release);
+  small_ = at_ - published_ <= kSmall ? small_ + 1 : 0;
   published_ = at_;
   return true;
 }

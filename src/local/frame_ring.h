@@ -5,8 +5,8 @@
 // bytes that ever went through, so the ring is empty when they are equal, and a writer that takes
 // the place of a dead one goes on where that one was.
 //
-// A writer that finds the ring empty begins at its start again: two who talk in turn touch the same
-// few pages for ever.
+// A writer of small messages that finds the ring empty begins at its start again: two who talk in
+// turn touch the same few pages for ever.
 //
 // Either side may die at any point, or write anything. What lies in the ring is read once and
 // checked; what makes no sense closes the ring for good.
@@ -59,6 +59,7 @@ class RingWriter {
  private:
   RingWriter(RingControl& control, Bytes ring) : control_(&control), ring_(ring) {}
   bool has_room(std::size_t bytes);
+  bool may_start_over() const;
   void start_over();
   void put_record(std::size_t bytes, std::uint32_t kind, const MailHead& head, ConstBytes frame);
 
@@ -67,6 +68,7 @@ class RingWriter {
   std::uint64_t at_ = 0;         // behind what was put
   std::uint64_t published_ = 0;  // behind what the reader may see
   std::uint64_t taken_ = 0;      // as far as is known
+  std::uint32_t small_ = 0;      // how often in a row little was published
 };
 
 class RingReader {

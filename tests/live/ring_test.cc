@@ -283,7 +283,9 @@ std::uint64_t through_rings(const char* of_target, const char* of_initiator) {
     setenv("SOFTHCA_LOCAL", of_target, 1);
     Endpoint end;
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
-    return answer(end, talk, 2);
+    const int status = answer(end, talk, 2);
+    talk.to_initiator.give();
+    return status;
   });
   ForkedChild initiator([&] {
     setenv("SOFTHCA_LOCAL", of_initiator, 1);
@@ -293,6 +295,7 @@ std::uint64_t through_rings(const char* of_target, const char* of_initiator) {
       HOLDS(end.is_ready());
       connect_initiator(end, talk);
       ask(end, talk, 2);
+      HOLDS(talk.to_initiator.take());  // the peer's last message is acknowledged
     }
     HOLDS(!testing::Test::HasFailure());
     const std::uint64_t packets =
@@ -323,7 +326,9 @@ TEST(Rings, AnotherUsersMessagesAreUdp) {
     HOLDS(setresuid(65534, 65534, 65534) == 0);
     Endpoint end;
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
-    return answer(end, talk, 2);
+    const int status = answer(end, talk, 2);
+    talk.to_initiator.give();
+    return status;
   });
   ForkedChild initiator([&] {
     {
@@ -331,6 +336,7 @@ TEST(Rings, AnotherUsersMessagesAreUdp) {
       HOLDS(end.is_ready());
       connect_initiator(end, talk);
       ask(end, talk, 2);
+      HOLDS(talk.to_initiator.take());  // the peer's last message is acknowledged
     }
     HOLDS(!testing::Test::HasFailure());
     HOLDS(ledger.of("ring_packets_sent") == 0);
