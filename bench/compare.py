@@ -185,10 +185,12 @@ def streams(build, place):
 
 
 def same_host(build):
-    """Rows of processes of one host, beside the kernel's calls on another one's memory."""
+    """Rows of processes of one host, beside the kernel's calls on another one's memory, or a ring
+    in memory that both have."""
     def row(group, unit, mode, size, program, iterations, column, scale=1.0, more=()):
         group = f"same host, {group}"
-        yield group, unit, "the kernel's calls", lambda: raw_memory(build, mode, size)
+        name = "a ring in shared memory" if mode.startswith("ring") else "the kernel's calls"
+        yield group, unit, name, lambda: raw_memory(build, mode, size)
         yield (group, unit, program,
                lambda: perftest(build, program, size, iterations, column, scale, more=more))
     mib = 1048576 / 1e9
@@ -199,6 +201,8 @@ def same_host(build):
     yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 2000, 3, mib)
     yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 1000000, 4,
                    more=("-l", "64", "-t", "512"))
+    yield from row("8 B sent, one way", "us", "ring", 8, "ib_send_lat", 10000, 4)
+    yield from row("1 MiB sent", "GB/s", "ring-stream", 1 << 20, "ib_send_bw", 2000, 3, mib)
     yield from beside_peers(build)
 
 

@@ -1,5 +1,5 @@
 // What one would take instead of the device between processes of one host: the kernel's calls by
-// which a process reaches another one's memory.
+// which a process reaches another one's memory, or memory that both have.
 //
 //   raw_memory write BYTES          one-way latency: each writes into the other's memory and
 //                                   watches its own; median, us
@@ -7,6 +7,10 @@
 //   raw_memory atomic BYTES         a read and a write, the target sleeps; us
 //   raw_memory write-stream BYTES   one way, a call for each; the target sleeps; GB/s
 //   raw_memory read-stream BYTES    likewise
+//   raw_memory ring BYTES           one-way latency through shared memory: a copy in, a word that
+//                                   the other one watches, a copy out; median, us
+//   raw_memory ring-stream BYTES    one way through a ring of 64 pieces of 4 KiB: copies in and
+//                                   out; GB/s
 //   raw_memory write-list BYTES     64 pieces to one place for each call; millions of pieces a
 //   second
 //
@@ -98,6 +102,82 @@ double ping_pong(pid_t other, unsigned char* in, unsigned char* out, std::size_t
          2;
 }
 
+// What two processes have in common: places of a page, and how many were ever filled and emptied.
+struct Cells {
+  static constexpr std::uint64_t kPlaces = 64;
+  static constexpr std::size_t kPlaceBytes = 4096;
+  alignas(64) std::atomic<std::uint64_t> filled;
+  alignas(64) std::atomic<std::uint64_t> emptied;
+  unsigned char places[kPlaces][kPlaceBytes];
+
+  void put(const unsigned char* from, std::size_t bytes) {
+    const std::uint64_t place = filled.load(std::memory_order_relaxed);
+    while (place - emptied.load(std::memory_order_acquire) == kPlaces) {
+    }
+    std::memcpy(places[place % kPlaces], from, bytes);
+    filled.store(place + 1, std::memory_order_release);
+  }
+  void take(unsigned char* to, std::size_t bytes) {
+    const std::uint64_t place = emptied.load(std::memory_order_relaxed);
+    while (filled.load(std::memory_order_acquire) == place) {
+    }
+    std::memcpy(to, places[place % kPlaces], bytes);
+    emptied.store(place + 1, std::memory_order_release);
+  }
+};
+
+double ring_ping_pong(Cells& out, Cells& in, unsigned char* bytes, std::size_t count, bool first) {
+  return median_of([&] {
+           if (first) out.put(bytes, count);
+           in.take(bytes, count);
+           if (!first) out.put(bytes, count);
+         }) /
+         2;
+}
+
+// All that passes in kStreamed messages, piece by piece.
+constexpr int kStreamed = 1000;
+void stream(std::size_t bytes, unsigned char* memory,
+            const std::function<void(unsigned char*, std::size_t)>& move) {
+  for (int i = 0; i < kStreamed; ++i)
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t piece = std::min(bytes - done, Cells::kPlaceBytes);
+      move(memory + done, piece);
+      done += piece;
+    }
+}
+
+// Both ends of what goes through shared memory; the child never returns.
+double through_cells(const std::string& mode, unsigned char* memory, std::size_t bytes) {
+  const bool is_stream = mode == "ring-stream";
+  if (!is_stream && bytes > Cells::kPlaceBytes) _exit(2);
+  void* const shared = mmap(nullptr, 2 * sizeof(Cells), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (shared == MAP_FAILED) give_up("mmap");
+  auto* const cells = static_cast<Cells*>(shared);
+  const pid_t other = fork();
+  if (other < 0) give_up("fork");
+  if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (is_stream)
+      stream(bytes, memory, [&](unsigned char* at, std::size_t n) { cells[0].take(at, n); });
+    else
+      ring_ping_pong(cells[1], cells[0], memory, bytes, false);
+    _exit(0);
+  }
+  double result = 0;
+  if (is_stream) {
+    const double seconds = seconds_of(1, [&] {
+      stream(bytes, memory, [&](unsigned char* at, std::size_t n) { cells[0].put(at, n); });
+    });
+    result = static_cast<double>(bytes) * kStreamed / seconds / 1e9;
+  } else {
+    result = ring_ping_pong(cells[0], cells[1], memory, bytes, true);
+  }
+  waitpid(other, nullptr, 0);
+  return result;
+}
+
 double measure(const std::string& mode, pid_t target, unsigned char* there, unsigned char* here,
                std::size_t bytes) {
   constexpr int kCalls = 5000;
@@ -137,6 +217,12 @@ int main(int argc, char** argv) {
   void* const shared =
       mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED || shared == MAP_FAILED) give_up("mmap");
+  if (mode.starts_with("ring")) {
+    std::memset(memory, 0, 2 * bytes);
+    alarm(60);
+    std::printf("%.3f\n", through_cells(mode, memory, bytes));
+    return 0;
+  }
   auto& ready = *new (shared) std::atomic<bool>(false);
   const pid_t self = getpid();
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);

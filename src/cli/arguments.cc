@@ -186,8 +186,8 @@ void Grammar::add_run() {
   add("--ecn", run_values.ecn, "HOW", "Congestion: off, notify (default) or control")
       ->check(CLI::IsMember({"off", "notify", "control"}));
   add("--local", run_values.local, "HOW",
-      "Memory of this host's processes: direct, or off (packets)")
-      ->check(CLI::IsMember({"direct", "off"}));
+      "This host's processes: on, direct (messages as UDP) or off")
+      ->check(CLI::IsMember({"on", "direct", "off"}));
   add("--engine", run_values.engine, "HOW",
       "Who drives the device: auto, inline (calls alone) or thread")
       ->check(CLI::IsMember({"auto", "inline", "thread"}));

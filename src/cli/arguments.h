@@ -25,7 +25,7 @@ struct RunArguments {
   std::optional<std::string> ledger;
   std::optional<std::string> faults;
   std::optional<std::string> ecn;     // off, notify or control
-  std::optional<std::string> local;   // direct or off
+  std::optional<std::string> local;   // on, direct or off
   std::optional<std::string> engine;  // auto, inline or thread
   std::optional<std::string> pin;     // auto, io_uring, mlock or counted
   std::vector<std::string> program;   // never empty

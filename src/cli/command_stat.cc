@@ -20,11 +20,21 @@ std::string_view state_name(transport::QpState state) {
   return at < kNames.size() ? kNames[at] : "?";  // another process wrote it
 }
 
-// How one-sided requests reach the peer.
-std::string path_text(const driver::PublishedQp& qp) {
-  if (qp.is_direct) return "memory";
-  const trace::ReasonInfo* const why = trace::find_reason(qp.why_not_direct);
+// How something reaches the peer: as packets, perhaps for a reason, or what else there is.
+std::string way_text(bool is_memory, trace::ReasonId why_not) {
+  if (is_memory) return "memory";
+  const trace::ReasonInfo* const why = trace::find_reason(why_not);
   return why == nullptr ? "packets" : "packets: " + std::string(why->name);
+}
+
+// One-sided requests.
+std::string path_text(const driver::PublishedQp& qp) {
+  return way_text(qp.is_direct, qp.why_not_direct);
+}
+
+// Messages: what goes as packets, and so are acknowledgements.
+std::string message_path_text(const driver::PublishedQp& qp) {
+  return way_text(qp.is_by_ring, qp.why_not_by_ring);
 }
 
 // The rights of a region as words: "local_write remote_read".
@@ -69,6 +79,7 @@ Json json_of(const PublishedDevice& device) {
                    {"dest_gid", wire::gid_text(qp.destination)},
                    {"path_mtu", qp.path_mtu_bytes},
                    {"path", path_text(qp)},
+                   {"message_path", message_path_text(qp)},
                    {"counters", json_of(qp.counters)}});
   Json regions = Json::array();
   for (const driver::PublishedRegion& region : device.regions)
@@ -97,7 +108,8 @@ void print_queue_pairs(const PublishedDevice& device, Terminal& terminal) {
                {"PD", Table::Align::Right},
                {"PATH MTU", Table::Align::Right},
                {"PEER"},
-               {"ONE-SIDED BY"}},
+               {"ONE-SIDED BY"},
+               {"MESSAGES BY"}},
               2);
   for (const driver::PublishedQp& qp : device.qps) {
     const bool connected = !qp.destination.is_zero();
@@ -106,7 +118,7 @@ void print_queue_pairs(const PublishedDevice& device, Terminal& terminal) {
                    connected ? fmt::format("{} QP {:#08x}", wire::address_text(qp.destination),
                                            qp.dest_qpn.value)
                              : "-",
-                   connected ? path_text(qp) : "-"});
+                   connected ? path_text(qp) : "-", connected ? message_path_text(qp) : "-"});
   }
   terminal.out << table.text(terminal.look);
 }

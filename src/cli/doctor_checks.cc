@@ -215,20 +215,32 @@ Findings check_same_host(const os::Namespaces& spaces, const os::KernelFeatures&
                          const std::optional<std::string>& setting) {
   constexpr const char* kTopic = "same host";
   constexpr const char* kPackets = "one-sided requests between processes here go as packets: ";
+  constexpr const char* kRings = "messages between them go through memory all the same";
   if (setting == "off")
-    return {note(kTopic, std::string(kPackets) + "SOFTHCA_LOCAL is off", "unset SOFTHCA_LOCAL")};
+    return {note(kTopic,
+                 "requests and messages between processes here go as packets: SOFTHCA_LOCAL is off",
+                 "unset SOFTHCA_LOCAL")};
+  Findings found;
+  if (setting == "direct")
+    found.push_back(note(kTopic,
+                         "messages between processes here go as packets: SOFTHCA_LOCAL is direct",
+                         "unset SOFTHCA_LOCAL"));
   if (!kernel.process_vm.works())
-    return {note(kTopic,
-                 fmt::format("{}process_vm_readv: {}", kPackets, kernel.process_vm.error_text()),
-                 "allow process_vm_readv and process_vm_writev in the seccomp profile")};
-  if (spaces.ptrace_scope.value_or(0) > 0)
-    return {note(kTopic,
-                 fmt::format("{}Yama's ptrace_scope is {}; a program's access to itself, which "
-                             "SoftHCA needs, is not affected",
-                             kPackets, *spaces.ptrace_scope),
-                 "as root: sysctl -w kernel.yama.ptrace_scope=0")};
-  return {
-      ok(kTopic, "one-sided requests between processes of one user are executed in their memory")};
+    found.push_back(note(
+        kTopic,
+        fmt::format("{}process_vm_readv: {}; {}", kPackets, kernel.process_vm.error_text(), kRings),
+        "allow process_vm_readv and process_vm_writev in the seccomp profile"));
+  else if (spaces.ptrace_scope.value_or(0) > 0)
+    found.push_back(note(kTopic,
+                         fmt::format("{}Yama's ptrace_scope is {}; a program's access to itself, "
+                                     "which SoftHCA needs, is not affected, and {}",
+                                     kPackets, *spaces.ptrace_scope, kRings),
+                         "as root: sysctl -w kernel.yama.ptrace_scope=0"));
+  if (found.empty())
+    found.push_back(ok(kTopic,
+                       "one-sided requests between processes of one user are executed in their "
+                       "memory, and messages go through it"));
+  return found;
 }
 
 Findings check_port(const std::vector<PortSocket>& sockets) {

@@ -77,7 +77,7 @@ Findings check_pins(const PinFacts& pins);
 Findings check_copying(std::optional<os::CopyMethod> method, const os::KernelFeatures& kernel);
 Findings check_checksums(bool has_faster_library);
 Findings check_namespaces(const os::Namespaces& spaces);
-// Whether one-sided requests between processes of this host need packets. `setting`: SOFTHCA_LOCAL.
+// Whether what goes between processes of this host needs UDP. `setting`: SOFTHCA_LOCAL.
 Findings check_same_host(const os::Namespaces& spaces, const os::KernelFeatures& kernel,
                          const std::optional<std::string>& setting);
 Findings check_port(const std::vector<PortSocket>& sockets);

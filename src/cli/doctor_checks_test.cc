@@ -191,8 +191,9 @@ TEST(DoctorChecks, SayWhatKeepsProcessesOutOfEachOthersMemory) {
   EXPECT_EQ(check_same_host({}, kernel, "off")[0].level, Level::Note);
   os::Namespaces yama;
   yama.ptrace_scope = 1;
-  EXPECT_NE(check_same_host(yama, kernel, "direct")[0].remedy.find("ptrace_scope=0"),
+  EXPECT_NE(check_same_host(yama, kernel, "on")[0].remedy.find("ptrace_scope=0"),
             std::string::npos);
+  EXPECT_EQ(check_same_host(yama, kernel, "direct").size(), 2u);
   kernel.process_vm = {.error = 1};
   EXPECT_NE(check_same_host({}, kernel, std::nullopt)[0].remedy.find("seccomp"), std::string::npos);
 }

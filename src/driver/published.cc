@@ -30,6 +30,8 @@ PublishedQp published(const nic::QpRecord& record) {
                  .path_mtu_bytes = record.path_mtu,
                  .is_direct = record.path == nic::kPathDirect,
                  .why_not_direct = static_cast<trace::ReasonId>(record.path & 0xffff),
+                 .is_by_ring = record.message_path == nic::kPathRing,
+                 .why_not_by_ring = static_cast<trace::ReasonId>(record.message_path & 0xffff),
                  .counters = record.counters};
   std::memcpy(qp.destination.bytes.data(), record.destination, sizeof record.destination);
   return qp;

@@ -26,6 +26,9 @@ struct PublishedQp {
   // One-sided requests are executed in the peer's memory; else perhaps why they go as packets.
   bool is_direct{};
   trace::ReasonId why_not_direct{};
+  // Likewise its packets, through the memory of this host.
+  bool is_by_ring{};
+  trace::ReasonId why_not_by_ring{};
   trace::QpCounters counters;
 };
 
