@@ -44,17 +44,18 @@ std::size_t Device::receive(Time now) {
   return count;
 }
 
-// How many packets from the first on are one WRITE's, one behind the other.
+// How many packets from the first on are of one WRITE or SEND, one behind the other.
 std::size_t Device::run_at(std::span<const Arrived> packets) {
-  const auto goes_on = [](const wire::Packet& p) {
-    return p.info->kind == wire::Kind::Write && !p.info->ends();
+  const auto is_long = [](const wire::OpcodeInfo& info) {
+    return info.kind == wire::Kind::Write || info.kind == wire::Kind::Send;
   };
+  const wire::Packet& first = packets[0].packet;
   std::size_t count = 1;
-  while (count < packets.size() && goes_on(packets[count - 1].packet)) {
+  while (count < packets.size() && is_long(*first.info) &&
+         !packets[count - 1].packet.info->ends()) {
     const Arrived& next = packets[count];
-    if (next.slot != packets[0].slot || next.packet.info->kind != wire::Kind::Write ||
-        next.packet.info->starts() ||
-        next.packet.headers.xrc_srqn != packets[0].packet.headers.xrc_srqn ||
+    if (next.slot != packets[0].slot || next.packet.info->kind != first.info->kind ||
+        next.packet.info->starts() || next.packet.headers.xrc_srqn != first.headers.xrc_srqn ||
         next.packet.headers.bth.psn != packets[count - 1].packet.headers.bth.psn.plus(1))
       break;
     ++count;

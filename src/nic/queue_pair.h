@@ -102,8 +102,8 @@ class QueuePair final : public transport::MemoryPort {
   void on_send_doorbell(std::uint32_t producer, Time now);
   void on_receive_doorbell(std::uint32_t producer, Time now);
   // A packet from the peer. Its payload stays valid during the call. `ahead` are the payloads of
-  // the packets that follow at once and continue its WRITE: they may be placed with it. When they
-  // have followed, end_run() forgets about them.
+  // the packets that follow at once and continue its WRITE or SEND: they may be placed with it.
+  // When they have followed, end_run() forgets about them.
   void on_packet(const wire::Packet& packet, std::span<const ConstBytes> ahead, Time now);
   void end_run() { placed_ahead_ = 0; }
   // Of a WRITE that goes on, nothing but its bytes is to be noticed yet.
@@ -278,7 +278,13 @@ class QueuePair final : public transport::MemoryPort {
 
   void flush_receives(Time now);
   pcie::Outcome place_in_region(const transport::PayloadRef& to);
+  pcie::Outcome place_in_segments(const Segments& segments, std::uint32_t pd, std::uint64_t offset,
+                                  ConstBytes payload);
+  pcie::Outcome place_in_receive(const transport::PayloadRef& to);
+  bool is_placed(std::uint64_t place, std::uint64_t bytes);
   bool place_run(const transport::PayloadRef& to);
+  bool place_receive_run(const transport::PayloadRef& to);
+  bool write_run(KeyAccess access, std::uint64_t next);
   pcie::Outcome read_request(const Segments& segments, std::uint64_t offset,
                              std::span<const Bytes> to, Time now);
   static std::size_t cut_out(std::span<const Bytes> from, std::uint64_t offset, std::uint64_t bytes,
