@@ -185,40 +185,29 @@ def streams(build, place):
 
 
 def same_host(build):
-    """Rows of processes of one host, beside the kernel's calls on another one's memory, or a ring
-    in memory that both have."""
-    def row(group, unit, mode, size, program, iterations, column, scale=1.0, more=()):
+    """Rows of processes of one host, beside the kernel's calls on another one's memory or a ring in
+    memory that both have, and beside other libraries."""
+    def row(group, unit, mode, size, program, iterations, column, scale=1.0, more=(), others=()):
         group = f"same host, {group}"
         name = "a ring in shared memory" if mode.startswith("ring") else "the kernel's calls"
         yield group, unit, name, lambda: raw_memory(build, mode, size)
+        for other, call in others:
+            yield group, unit, other, call
         yield (group, unit, program,
                lambda: perftest(build, program, size, iterations, column, scale, more=more))
     mib = 1048576 / 1e9
-    yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 10000, 4)
+    yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 10000, 4,
+                   others=peers.write_latency())
     yield from row("8 B read", "us", "read", 8, "ib_read_lat", 10000, 4)
     yield from row("8 B fetched and added to", "us", "atomic", 8, "ib_atomic_lat", 10000, 4)
     yield from row("1 MiB written", "GB/s", "write-stream", 1 << 20, "ib_write_bw", 2000, 3, mib)
     yield from row("1 MiB read", "GB/s", "read-stream", 1 << 20, "ib_read_bw", 2000, 3, mib)
     yield from row("8 B written, lists of 64", "M/s", "write-list", 8, "ib_write_bw", 1000000, 4,
                    more=("-l", "64", "-t", "512"))
-    yield from row("8 B sent, one way", "us", "ring", 8, "ib_send_lat", 10000, 4)
-    yield from row("1 MiB sent", "GB/s", "ring-stream", 1 << 20, "ib_send_bw", 2000, 3, mib)
-    yield from beside_peers(build)
-
-
-def beside_peers(build):
-    """Rows of processes of one host, beside what else moves bytes between them."""
-    def row(group, unit, others, program, size, iterations, column, scale=1.0):
-        group = f"same host, {group}"
-        for name, call in others:
-            yield group, unit, name, call
-        yield group, unit, program, lambda: perftest(build, program, size, iterations, column, scale)
-    mib = 1048576 / 1e9
-    yield from row("8 B sent, both ends spin, one way", "us", peers.send_latency(), "ib_send_lat", 8,
-                   10000, 4)
-    yield from row("8 B put and seen, one way", "us", peers.write_latency(), "ib_write_lat", 8, 10000,
-                   4)
-    yield from row("1 MiB sent", "GB/s", peers.send_bandwidth(), "ib_send_bw", 1 << 20, 2000, 3, mib)
+    yield from row("8 B sent, one way", "us", "ring", 8, "ib_send_lat", 10000, 4,
+                   others=peers.send_latency())
+    yield from row("1 MiB sent", "GB/s", "ring-stream", 1 << 20, "ib_send_bw", 2000, 3, mib,
+                   others=peers.send_bandwidth())
 
 
 def connections(build, place):
