@@ -3,12 +3,13 @@ include(GoogleTest)
 # softhca_library(FOLDER [folders that it may include...])
 #
 # One static library per folder of src/, from its *.cc and those in its
-# live/ (what only a real process has); unit tests are the *_test.cc beside them.
+# live/ (what only a real process has) and frames/ (moving its pages); unit tests are the *_test.cc beside them.
 # The list of folders is the row of the folder table in ARCHITECTURE.md; tools/check_layers.py
 # holds both against each other.
 function(softhca_library folder)
   file(GLOB sources CONFIGURE_DEPENDS
-    ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/live/*.cc)
+    ${CMAKE_CURRENT_SOURCE_DIR}/*.cc ${CMAKE_CURRENT_SOURCE_DIR}/live/*.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/frames/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")

@@ -1,0 +1,44 @@
+// What is mapped where in this process, as the kernel says (/proc/self/maps).
+//
+// Threads  any; the answer is as old as the call
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/range.h"
+#include "os/owned_fd.h"
+
+namespace softhca::os {
+
+struct OwnMapping {
+  Range<VirtSpace> range;
+  bool readable{};
+  bool writable{};
+  bool executable{};
+  bool shared{};
+  std::uint64_t offset{};  // in its file
+  FileIdentity file;       // inode 0: anonymous
+  std::string name;        // "[heap]"; "" for most anonymous memory
+
+  bool is_of(const FileIdentity& other) const {
+    return file.inode == other.inode && file.device == other.device;
+  }
+};
+
+// One line of it; nothing for what is none.
+std::optional<OwnMapping> mapping_of_line(const char* line);
+
+// The mappings that overlap the range, in order, as they are (not cut to it).
+std::vector<OwnMapping> own_mappings(Range<VirtSpace> range);
+// Those of one file.
+std::vector<OwnMapping> own_mappings_of(const FileIdentity& file);
+
+// Whether any page of this process is locked in memory.
+bool has_locked_memory();
+
+// How many threads this process has.
+std::uint64_t own_thread_count();
+
+}  // namespace softhca::os
