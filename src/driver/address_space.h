@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/range.h"
@@ -23,6 +24,14 @@ class AddressSpace {
 
   // The frames behind whole pages, in order. REQUIRES: page aligned, probe() gave None.
   virtual std::vector<pcie::Span> frames(Range<VirtSpace> pages) = 0;
+
+  // Those of the pages around a region's buffer. What the program does there may differ from now
+  // on, until they are released.
+  virtual std::vector<pcie::Span> hold_frames(Range<VirtSpace> buffer) {
+    return frames({align_down(buffer.start, kPage4K), pages_touched(buffer, kPage4K) * kPage4K});
+  }
+  // REQUIRES: what hold_frames() gave; no device reaches it any more.
+  virtual void release_frames(std::span<const pcie::Span>) {}
 
   // The same memory for a device that asks for its pages one by one, also when another program
   // runs. It outlives neither this object nor what is behind it.

@@ -103,6 +103,7 @@ void Registrations::undo(Held& held, Time now) {
   if (held.mapped.length != 0) parts_.ram.disown(held.mapped);
   if (held.on_demand) on_demand_.remove(*held.on_demand, now);
   for (const host::PinId pin : held.pins) parts_.pins.unpin(pin, now);
+  if (!held.frames.empty()) parts_.space.release_frames(held.frames);
 }
 
 // What the kernel says. Faults the pages in, unless they come on demand.
@@ -150,11 +151,11 @@ Result<Registrations::Held, Reason> Registrations::hold(const Request& wanted, b
     if (!parts_.profile.has(Feature::OnDemand)) return Reason{.id = ReasonId::NotInProfile};
     return hold_on_demand(request);
   }
-  const std::vector<pcie::Span> frames = parts_.space.frames(whole_pages(request.buffer));
   Held held{.request = request, .pins = {}, .mapping = {}};
-  Reason bad = pin_all(frames, held, counted, now);
+  held.frames = parts_.space.hold_frames(request.buffer);
+  Reason bad = pin_all(held.frames, held, counted, now);
   if (!bad) {
-    auto mapped = parts_.dma.map(frames, rights_for(request.access), page_order(), now);
+    auto mapped = parts_.dma.map(held.frames, rights_for(request.access), page_order(), now);
     if (mapped)
       held.mapping = std::move(*mapped);
     else

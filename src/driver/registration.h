@@ -76,7 +76,8 @@ class Registrations {
   struct Held {
     Request request;
     std::vector<host::PinId> pins;
-    host::DmaMapping mapping;      // without its pages, which are in the key table
+    std::vector<pcie::Span> frames = {};  // that the address space holds for it
+    host::DmaMapping mapping;             // without its pages, which are in the key table
     std::uint32_t dm = 0;          // handle of the device memory that it is; 0: memory of a program
     Range<PhysSpace> mapped = {};  // memory that is always there and copied to plainly; empty: none
     std::optional<BusAddr> on_demand = {};  // its pages come when they are asked for

@@ -45,9 +45,10 @@ struct TableHeader {
   std::int32_t accessors_file{};  // descriptor of the table of accessors (local/accessors.h) + 1;
                                   // 0: peers of this host are not let in
   std::int32_t rings_file{};      // likewise of the rings for their messages (local/ring_table.h)
-  std::uint32_t reserved{};
+  std::int32_t frames_file{};     // likewise of all frames of the device (os/frames/frame_file.h)
+  std::uint64_t frames_at{};      // where those are in its process
 };
-static_assert(sizeof(TableHeader) == 216);
+static_assert(sizeof(TableHeader) == 224);
 
 inline constexpr const char* kAccessorsName = "softhca-accessors";
 inline constexpr const char* kRingsName = "softhca-rings";

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <type_traits>
 
 #include "base/assert.h"
+#include "base/ordered_copy.h"
 #include "base/range.h"
 #include "host/pin.h"
 #include "os/reserved_memory.h"
@@ -158,30 +158,14 @@ void Ram::disown(Range<PhysSpace> range) {
 
 template <class Buffer>
 Moved Ram::move_owned(std::span<const pcie::Span> spans, Buffer buffer) {
-  constexpr std::uint64_t kWord = sizeof(std::uint64_t);
   std::uint64_t done = 0;
   for (const pcie::Span& span : spans) {
     ASSERT(span.bytes <= buffer.size() - done);
-    std::byte* const at = cpu_address(span.start);
-    const bool has_word = span.bytes >= kWord && (span.start.value + span.bytes) % kWord == 0;
-    const std::uint64_t plain = has_word ? span.bytes - kWord : span.bytes;
-    const auto word = [&] {
-      return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(at + plain));
-    };
-    if constexpr (kReading<Buffer>) {
-      if (has_word) {
-        const std::uint64_t value = word().load(std::memory_order_acquire);
-        std::memcpy(buffer.data() + done + plain, &value, kWord);
-      }
-      std::memcpy(buffer.data() + done, at, plain);
-    } else {
-      std::memcpy(at, buffer.data() + done, plain);
-      if (has_word) {
-        std::uint64_t value;
-        std::memcpy(&value, buffer.data() + done + plain, kWord);
-        word().store(value, std::memory_order_release);
-      }
-    }
+    const Buffer part = buffer.subspan(done, span.bytes);
+    if constexpr (kReading<Buffer>)
+      copy_from_shared(part, cpu_address(span.start));
+    else
+      copy_to_shared(cpu_address(span.start), part);
     done += span.bytes;
   }
   ASSERT(done == buffer.size());

@@ -54,6 +54,8 @@ class Ram {
   // own_also() was given.
   void own_also(Range<PhysSpace> range) { lent_.push_back(range); }
   void disown(Range<PhysSpace> range);
+  // Whether all of it is such memory.
+  bool is_owned(std::span<const pcie::Span> spans) const;
 
   // Gathers the spans into `to`, or scatters `from` over the spans. An arena knows no frames beyond
   // its end: FrameGone. REQUIRES: sizes equal the sum of the spans.
@@ -104,7 +106,6 @@ class Ram {
   Moved move_in_arena(std::span<const pcie::Span> spans, Buffer buffer);
   template <class Buffer>
   Moved move_owned(std::span<const pcie::Span> spans, Buffer buffer);
-  bool is_owned(std::span<const pcie::Span> spans) const;
   bool is_lent(const pcie::Span& span) const;
   template <class Buffer>
   Moved move_guarded(std::span<const pcie::Span> spans, Buffer buffer);

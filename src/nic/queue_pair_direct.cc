@@ -106,8 +106,10 @@ bool QueuePair::join_batch(const SendWork& work, Time now) {
     return false;
   }
   batch_.works.push_back(work);
-  batch_.requests.push_back(
-      {.rkey = work.rkey, .address = work.remote_address, .bytes = work.bytes});
+  batch_.requests.push_back({.rkey = work.rkey,
+                             .address = work.remote_address,
+                             .bytes = work.bytes,
+                             .is_inline = !request.inline_bytes.empty()});
   return true;
 }
 
@@ -132,7 +134,8 @@ bool QueuePair::execute_direct(const SendWork& work, Time now) {
                               .address = work.remote_address + done,
                               .bytes = bytes,
                               .swap_or_add = work.swap_or_add,
-                              .compare = work.compare};
+                              .compare = work.compare,
+                              .is_inline = !request.inline_bytes.empty()};
     if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local, now) != 1) return false;
     done += bytes;
   }

@@ -34,6 +34,7 @@ struct DirectRequest {
   std::uint64_t bytes{};    // > 0
   std::uint64_t swap_or_add{};
   std::uint64_t compare{};
+  bool is_inline{};  // its bytes in this process lie in memory of the device, which is always there
 };
 
 // The memory of one peer. Several connections may share it.

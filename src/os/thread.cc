@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <future>
@@ -63,7 +64,19 @@ int create(pthread_t& id, void* (*body)(void*), void* argument) {
   return error;
 }
 
+std::atomic<std::uint64_t> g_own_threads{0};
+
+// Counted while it can be seen to be there, so that it never stands for another one.
+class Counted {
+ public:
+  Counted() { ++g_own_threads; }
+  ~Counted() { --g_own_threads; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+};
+
 void* run(void* argument) {
+  const Counted counted;
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   set_name(pthread_self(), start->name);
   prefer_short_slices();
@@ -120,7 +133,12 @@ void Thread::let_go() {
   native_.reset();
 }
 
-void Thread::abandon() { native_.reset(); }
+void Thread::abandon() {
+  native_.reset();
+  g_own_threads = 0;
+}
+
+std::uint64_t own_threads() { return g_own_threads; }
 
 bool Thread::is_current() const {
   return native_ != nullptr && pthread_equal(native_->id, pthread_self()) != 0;

@@ -41,6 +41,9 @@ class Thread {
   std::unique_ptr<Native> native_;
 };
 
+// How many threads of ours run in this process.
+std::uint64_t own_threads();
+
 // Gives the processor up for a while, as a waiter on another process does.
 void pause_for(Duration duration);
 

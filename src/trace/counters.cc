@@ -97,6 +97,10 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {DirectBytes, "direct_bytes", "bytes moved by those"},
     {RingPacketsSent, "ring_packets_sent", "packets sent that went through this host's memory"},
     {RingPacketsReceived, "ring_packets_received", "packets received that came so"},
+    {DirectInFrames, "direct_in_frames", "of those requests, in frames: without a system call"},
+    {FramesMoved, "frames_moved", "pages of 4 KiB that were moved into frames of the device"},
+    {FramesReturned, "frames_returned", "and became ordinary memory again"},
+    {FramesOrphaned, "frames_orphaned", "were unmapped under a region, and freed with it"},
 }};
 
 }  // namespace softhca::trace

@@ -101,6 +101,10 @@ enum class Counter : std::uint16_t {
   DirectBytes,
   RingPacketsSent,
   RingPacketsReceived,
+  DirectInFrames,
+  FramesMoved,
+  FramesReturned,
+  FramesOrphaned,
   Count_,
 };
 

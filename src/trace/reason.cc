@@ -438,6 +438,33 @@ constexpr ReasonInfo kReasons[] = {
     {MessagesNoRoom, "messages_no_room", Driver,
      "A device takes messages through memory from 256 processes at a time.",
      "None is needed: those of the others arrive as UDP packets."},
+    {FramesUnavailable, "frames_unavailable", Kernel,
+     "Memory in frames of the device needs a memfd, address space for it, and that no other device "
+     "of the process has frames.",
+     "None is needed: memory stays ordinary. Look at ulimit -v and ulimit -f, or open one device."},
+    {FramesNotMovable, "frames_not_movable", Driver,
+     "Only whole pages of private, writable, anonymous memory, not locked and not the caller's "
+     "stack, are moved into frames.",
+     "None is needed: these pages stay ordinary memory. Register memory from mmap or "
+     "posix_memalign, of 4,096 bytes or more."},
+    {FramesKeptByAddress, "frames_kept_by_address", Driver,
+     "Pages that another region reaches by their address, also one on demand, are not moved.",
+     "None is needed: these pages stay ordinary memory. Deregister the other region first."},
+    {FramesOtherThreads, "frames_other_threads", Kernel,
+     "While other threads run, pages are moved only where the kernel lets us hold their writes "
+     "(userfaultfd, also for faults in system calls).",
+     "None is needed: these pages stay ordinary memory. As root: sysctl "
+     "vm.unprivileged_userfaultfd=1, or give access to /dev/userfaultfd; or register before "
+     "threads are started."},
+    {FramesExhausted, "frames_exhausted", Kernel,
+     "Moving pages into frames takes memory, up to three mappings for each 2 MiB or region, and a "
+     "userfaultfd of nobody else on them (object: errno; 0: all 16,384 slots are used).",
+     "None is needed: these pages stay ordinary memory. Register fewer, larger regions."},
+    {FramesLeftShared, "frames_left_shared", Kernel,
+     "Pages in frames become private memory again when they are deregistered, and in the child of "
+     "a fork; that takes memory, and leave to hold other threads' writes.",
+     "Their bytes are right, but a child of a fork shares them, and MADV_DONTNEED keeps them. Give "
+     "access to /dev/userfaultfd, or more memory."},
 };
 
 }  // namespace

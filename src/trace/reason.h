@@ -195,6 +195,13 @@ enum class ReasonId : std::uint16_t {
   MessagesOff = 226,
   MessagesPeerOff = 227,
   MessagesNoRoom = 228,
+  // Why registered memory stays ordinary memory (SOFTHCA_MEMORY=frames), or frames stay shared.
+  FramesUnavailable = 234,
+  FramesNotMovable = 235,
+  FramesKeptByAddress = 236,
+  FramesOtherThreads = 237,
+  FramesExhausted = 238,
+  FramesLeftShared = 239,
 };
 
 // The key table said no, and not what lies behind it.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,19 @@ inline ibv_context* open_first() {
   ibv_free_device_list(list);
   return context;
 }
+
+// Whole pages, as programs have them that care: a device may want to keep them (docs/frames.md).
+template <class T>
+struct PageAllocator {
+  using value_type = T;
+  static constexpr std::align_val_t kPage{4096};
+  T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), kPage));
+  }
+  void deallocate(T* at, std::size_t) { ::operator delete(at, kPage); }
+  friend bool operator==(const PageAllocator&, const PageAllocator&) { return true; }
+};
+using Buffer = std::vector<unsigned char, PageAllocator<unsigned char>>;
 
 struct Options {
   std::uint32_t requests = 16;
@@ -138,7 +152,7 @@ class Endpoint {
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
   ibv_qp* qp = nullptr;
-  std::vector<unsigned char> buffer;
+  Buffer buffer;
 
  private:
   bool is_reliable_;

@@ -184,7 +184,7 @@ TEST(ErrorStatus, NamesTheKindOfRefusal) {
     verbs_test::connect(from, to);
     Send send = write_to(to, 3);
     one.break_it(from, to, send);
-    const std::vector<unsigned char> before = to.buffer;
+    const verbs_test::Buffer before = to.buffer;
     ASSERT_EQ(post(from, send), 0);
     const auto done = from.wait();
     ASSERT_TRUE(done);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <thread>
 
 #include "forked_child.h"
@@ -76,8 +77,12 @@ TEST(Cycles, OpenUseCloseLeavesNothing) {
   EXPECT_EQ(after.locked_kb, 0);
   // The allocator may still take a stretch of memory now and then, a sanitizer keeps some.
   if (kSanitizer) return;
-  EXPECT_LE(after.mappings, before.mappings + 2);
-  EXPECT_LE(after.resident_kb, before.resident_kb + 512);
+  // What was in frames of the device comes back as a mapping of its own, with all its pages: until
+  // the allocator has used each place once. A leak would be 12 MiB.
+  const char* const memory = std::getenv("SOFTHCA_MEMORY");
+  const bool has_frames = memory != nullptr && std::string(memory) == "frames";
+  EXPECT_LE(after.mappings, before.mappings + (has_frames ? 60 : 2));
+  EXPECT_LE(after.resident_kb, before.resident_kb + (has_frames ? 2048 : 512));
 }
 
 // A program that opens, and forks a child that opens, and so on: a chain of daemons.

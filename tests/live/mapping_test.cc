@@ -2,7 +2,7 @@
 // and gets a bounded status, the frame that was pinned, or what the address now holds, as
 // ARCHITECTURE.md says for its mode ("The mover never faults the program").
 //
-// SOFTHCA_PIN and SOFTHCA_STRICT say which; each case runs in a process of its own.
+// SOFTHCA_PIN, SOFTHCA_STRICT and SOFTHCA_MEMORY say which; each case runs in a process of its own.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -27,8 +27,11 @@ std::string env(const char* name) {
   return text == nullptr ? "" : text;
 }
 bool is_strict() { return env("SOFTHCA_STRICT") == "1"; }
-// Strict and pinned by io_uring: the device reaches the frames, whatever the addresses say.
-bool keeps_frames() { return is_strict() && env("SOFTHCA_PIN") == "io_uring"; }
+// Strict and pinned by io_uring, or the device's own (docs/frames.md): the device reaches the
+// frames, whatever the addresses say.
+bool keeps_frames() {
+  return (is_strict() && env("SOFTHCA_PIN") == "io_uring") || env("SOFTHCA_MEMORY") == "frames";
+}
 bool notices_replacement() { return is_strict() && env("SOFTHCA_PIN") == "mlock"; }
 bool is_locked() { return env("SOFTHCA_PIN") == "mlock"; }
 

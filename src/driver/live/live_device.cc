@@ -255,12 +255,18 @@ void LiveDevice::Registry::at_exit() {
 void LiveDevice::Registry::before_fork() {
   Registry& registry = only();
   registry.lock.lock_for_fork();
-  for (const Entry& entry : registry.open) entry.device->inside_->lock.lock_for_fork();
+  for (const Entry& entry : registry.open) {
+    entry.device->inside_->lock.lock_for_fork();
+    entry.device->inside_->machine->before_fork();
+  }
 }
 
 void LiveDevice::Registry::after_fork_in_parent() {
   Registry& registry = only();
-  for (const Entry& entry : registry.open) entry.device->inside_->lock.unlock_after_fork();
+  for (const Entry& entry : registry.open) {
+    entry.device->inside_->machine->after_fork_in_parent();
+    entry.device->inside_->lock.unlock_after_fork();
+  }
   registry.lock.unlock_after_fork();
 }
 

@@ -122,6 +122,7 @@ LiveMachine::LiveMachine(const DeviceDescription& which, LiveSettings settings, 
       frames_port_(which.interface_index) {
   ram_.own(rings_.reserved());
   if (settings_.profile.holds_memory) ram_.go_by_frame(&pins_);
+  if (settings_.frames) open_frames();
   fill_header();
   if (journal_) start_recording();
 }
@@ -136,7 +137,27 @@ LiveMachine::~LiveMachine() {
   udp_.reset();
 }
 
+// Copies to the device's own memory are plain.
+void LiveMachine::open_frames() {
+  auto frames = LiveFrames::open(copy_, *tracer_, [this](const Reason& why) {
+    tell(trace::Telling::Warning, "memory in frames", why, {});
+  });
+  if (!frames) return tell(trace::Telling::Warning, "memory in frames", frames.error(), {});
+  live_frames_ = std::move(*frames);
+  space_.move_into(live_frames_.get());
+  ram_.own_also(live_frames_->memory());
+}
+
+void LiveMachine::before_fork() {
+  if (live_frames_) live_frames_->before_fork();
+}
+
+void LiveMachine::after_fork_in_parent() {
+  if (live_frames_) live_frames_->after_fork_in_parent();
+}
+
 void LiveMachine::leave_behind() {
+  const std::uint64_t shared_bytes = live_frames_ ? live_frames_->leave_behind() : 0;
   udp_->abandon();
   frames_port_.abandon();
   interfaces_.reset();
@@ -152,6 +173,9 @@ void LiveMachine::leave_behind() {
   memory_.abandon();
   if (recording_memory_) recording_memory_->abandon();
   lines_told_ = 0;
+  if (shared_bytes != 0)
+    tell(trace::Telling::Warning, "memory in frames",
+         {.id = ReasonId::FramesLeftShared, .length = shared_bytes}, {});
 }
 
 std::vector<int> LiveMachine::fds() const {
@@ -185,6 +209,10 @@ void LiveMachine::fill_header() {
   h.iommu_root = iommu_.root();
   h.accessors_file = neighbours_.accessors_file();
   h.rings_file = neighbours_.rings_file();
+  if (live_frames_) {
+    h.frames_at = live_frames_->memory().start.value;
+    h.frames_file = live_frames_->fd() + 1;
+  }
 }
 
 // In FILE.PID; the next device that the process opens in FILE.PID.2, and so on.
@@ -254,6 +282,8 @@ Neighbours::Settings LiveMachine::neighbourhood() {
           .reaches_out = direct && file,
           .lets_in = direct,
           .has_rings = direct && file && settings_.rings,
+          .is_plain = [this](std::span<const pcie::Span> spans) { return ram_.is_owned(spans); },
+          .tracer = tracer_.get(),
           .self = {.pid = os::own_pid(), .file = memory_.fd(), .inode = file ? file->inode : 0},
           .is_own_address = [this](const wire::Gid& address) { return is_own_address(address); }};
 }

@@ -61,6 +61,8 @@ class LiveMachine {
   bool has_ended_process(std::span<const int> readable) const;
   // In the child of a fork: closes and unshares what it inherited, without a trace in the parent.
   // What remains answers questions; nothing may be driven.
+  void before_fork();
+  void after_fork_in_parent();
   void leave_behind();
   // One line on stderr; what was told before is only recorded.
   void tell(trace::Telling how, std::string_view what, const trace::Reason& reason,
@@ -87,6 +89,7 @@ class LiveMachine {
   void build_engine(std::uint64_t seed);
   link::Link& lay_cable();
   void fill_header();
+  void open_frames();
   std::string ledger_line();
 
   LiveSettings settings_;
@@ -101,6 +104,7 @@ class LiveMachine {
   std::unique_ptr<faults::Injector> faults_;  // null: nothing is planned
   os::GuardedCopy copy_;
   os::KernelPins kernel_pins_;
+  std::unique_ptr<LiveFrames> live_frames_;  // null: registered memory stays where it is
   LiveSpace space_;
   LiveRings rings_;
   host::Ram ram_;

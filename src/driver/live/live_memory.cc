@@ -35,6 +35,18 @@ std::vector<pcie::Span> LiveSpace::frames(Range<VirtSpace> pages) {
   return {{PhysAddr{pages.start.value}, pages.length}};
 }
 
+std::vector<pcie::Span> LiveSpace::hold_frames(Range<VirtSpace> buffer) {
+  return frames_ == nullptr ? AddressSpace::hold_frames(buffer) : frames_->take(buffer);
+}
+
+void LiveSpace::release_frames(std::span<const pcie::Span> spans) {
+  if (frames_ != nullptr) frames_->give_back(spans);
+}
+
+void LiveSpace::keep_addresses(Range<VirtSpace> pages) {
+  if (frames_ != nullptr) frames_->keep_addresses(pages);
+}
+
 namespace {
 
 // What the program does to its memory needs no watcher: a copy goes by the address, and finds what
@@ -46,7 +58,10 @@ class LivePages final : public host::PageSource {
   Reason fault_in(Range<VirtSpace> pages, bool write, Time) override {
     return space_.probe(pages, write);
   }
-  std::vector<pcie::Span> frames(Range<VirtSpace> pages) override { return space_.frames(pages); }
+  std::vector<pcie::Span> frames(Range<VirtSpace> pages) override {
+    space_.keep_addresses(pages);
+    return space_.frames(pages);
+  }
   void watch(Range<VirtSpace>, host::TranslationWatcher&) override {}
   void unwatch(const host::TranslationWatcher&) override {}
 

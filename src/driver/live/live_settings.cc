@@ -92,21 +92,23 @@ Result<LiveSettings, NotOpened> LiveSettings::from_environment() {
   enum class Local : std::uint8_t { On, Direct, Off };
   const auto local = reader.one_of<Local>(
       "SOFTHCA_LOCAL", {{"on", Local::On}, {"direct", Local::Direct}, {"off", Local::Off}});
-  LiveSettings settings{.profile = *profile,
-                        .scatter = reader.flag("SOFTHCA_SCATTER"),
-                        .quiet = reader.flag("SOFTHCA_QUIET"),
-                        .pin = read_pin(reader),
-                        .pcap = file_named("SOFTHCA_PCAP"),
-                        .trace = file_named("SOFTHCA_TRACE"),
-                        .ledger = file_named("SOFTHCA_LEDGER"),
-                        .faults = file_named("SOFTHCA_FAULTS"),
-                        .congestion = read_congestion(reader),
-                        .direct = local != Local::Off,
-                        .rings = local == Local::On,
-                        .engine = reader.one_of<EnginePlacement>(
-                            "SOFTHCA_ENGINE", {{"auto", EnginePlacement::Auto},
-                                               {"inline", EnginePlacement::Inline},
-                                               {"thread", EnginePlacement::Thread}})};
+  LiveSettings settings{
+      .profile = *profile,
+      .scatter = reader.flag("SOFTHCA_SCATTER"),
+      .quiet = reader.flag("SOFTHCA_QUIET"),
+      .pin = read_pin(reader),
+      .pcap = file_named("SOFTHCA_PCAP"),
+      .trace = file_named("SOFTHCA_TRACE"),
+      .ledger = file_named("SOFTHCA_LEDGER"),
+      .faults = file_named("SOFTHCA_FAULTS"),
+      .congestion = read_congestion(reader),
+      .frames = reader.one_of<bool>("SOFTHCA_MEMORY", {{"ordinary", false}, {"frames", true}}),
+      .direct = local != Local::Off,
+      .rings = local == Local::On,
+      .engine =
+          reader.one_of<EnginePlacement>("SOFTHCA_ENGINE", {{"auto", EnginePlacement::Auto},
+                                                            {"inline", EnginePlacement::Inline},
+                                                            {"thread", EnginePlacement::Thread}})};
   reader.flag("SOFTHCA_STRICT");  // read with the profile; here it is only looked at
   if (reader.wrong()) return NotOpened({.id = ReasonId::SettingUnknown}, *reader.wrong());
   return settings;

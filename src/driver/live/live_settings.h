@@ -40,6 +40,7 @@ struct LiveSettings {
   std::string ledger;
   std::string faults;
   transport::CongestionSettings congestion{};
+  bool frames{};       // memory of regions is moved into frames of the device
   bool direct = true;  // requests to processes of this host without packets, where that works
   bool rings = true;   // and packets to them through memory
   EnginePlacement engine{};

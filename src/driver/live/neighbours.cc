@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "driver/live/peer_frames.h"
 #include "driver/peer_tables.h"
 #include "os/host_name.h"
 #include "os/processes.h"
@@ -82,10 +83,12 @@ std::optional<Neighbours::Mapped> Neighbours::map(std::uint32_t pid, std::uint32
 // One process with a device on our interface.
 class Neighbours::Process final : public nic::Neighbour {
  public:
-  Process(std::uint32_t pid, Mapped mapped, os::PeerTable table, local::Accessor accessor,
-          const os::Clock& clock)
-      : pid_(pid),
+  Process(const Settings& own, std::uint32_t pid, Mapped mapped, os::PeerTable table,
+          local::Accessor accessor, const os::Clock& clock)
+      : own_(own),
+        pid_(pid),
         mapped_(std::move(mapped)),
+        frames_(FramesOfPeer::open(pid, mapped_.tables.header())),
         table_(std::move(table)),
         accessor_(std::move(accessor)),
         clock_(clock),
@@ -103,6 +106,9 @@ class Neighbours::Process final : public nic::Neighbour {
                       std::span<const pcie::Span> local, Time now) override;
 
   bool is_there(Time now);
+  void abandon() {
+    if (frames_) frames_->abandon();
+  }
 
  private:
   std::size_t execute_inside(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
@@ -110,9 +116,14 @@ class Neighbours::Process final : public nic::Neighbour {
                              std::span<const pcie::Span> local);
   bool change(const nic::DirectRequest& request, bool is_swap, const os::MemoryPiece& word,
               std::span<const os::MemoryPiece> local);
+  bool execute_in_frames(WorkOpcode kind, std::span<const nic::DirectRequest> requests,
+                         const FramePieces& remote, std::span<const pcie::Span> local);
+  bool has_owner() const { return os::has_file(pid_, pid_, mapped_.file, mapped_.inode); }
 
+  const Settings& own_;
   std::uint32_t pid_;
   Mapped mapped_;
+  std::optional<FramesOfPeer> frames_;
   os::PeerTable table_;
   local::Accessor accessor_;
   os::PeerTable rings_;  // not open: nothing was sent there yet
@@ -136,7 +147,7 @@ std::optional<local::RingSender> Neighbours::Process::open_ring() {
 
 bool Neighbours::Process::is_there(Time now) {
   if (gone_ || now < seen_at_ + kLookEvery) return !gone_;
-  gone_ = !os::has_file(pid_, pid_, mapped_.file, mapped_.inode);
+  gone_ = !has_owner();
   seen_at_ = clock_.now();
   return !gone_;
 }
@@ -172,6 +183,12 @@ std::size_t Neighbours::Process::execute_inside(const nic::Connection& connectio
     ++count;
   }
   if (count == 0) return 0;
+  FramePieces frames;
+  if (frames_ && frames_->find(remote.all(), frames)) {
+    const bool done = execute_in_frames(kind, requests.first(count), frames, local);
+    if (done) own_.tracer->count(trace::Counter::DirectInFrames, count);
+    return done ? count : 0;
+  }
   Pieces here_room;
   Pieces there_room;
   const auto here = pieces_of(local, here_room);
@@ -191,8 +208,7 @@ std::size_t Neighbours::Process::execute_inside(const nic::Connection& connectio
 bool Neighbours::Process::change(const nic::DirectRequest& request, bool is_swap,
                                  const os::MemoryPiece& word,
                                  std::span<const os::MemoryPiece> local) {
-  if (!accessor_.lock([this] { return os::has_file(pid_, pid_, mapped_.file, mapped_.inode); }))
-    return false;
+  if (!accessor_.lock([this] { return has_owner(); })) return false;
   std::uint64_t original = 0;
   Pieces into{piece_of(original)};
   std::ranges::copy(local, into.begin() + 1);
@@ -204,6 +220,26 @@ bool Neighbours::Process::change(const nic::DirectRequest& request, bool is_swap
     const os::MemoryPiece from = piece_of(changed);
     done = static_cast<bool>(os::write_to(pid_, {&from, 1}, {&word, 1}));
   }
+  accessor_.unlock();
+  return done;
+}
+
+// Of several WRITEs there may be fewer than `local` has bytes for.
+bool Neighbours::Process::execute_in_frames(WorkOpcode kind,
+                                            std::span<const nic::DirectRequest> requests,
+                                            const FramePieces& remote,
+                                            std::span<const pcie::Span> local) {
+  const bool is_plain =
+      std::ranges::all_of(requests, &nic::DirectRequest::is_inline) || own_.is_plain(local);
+  if (kind == WorkOpcode::Write) return write_frames(local, is_plain, remote);
+  if (kind == WorkOpcode::Read) return read_frames(local, is_plain, remote);
+  const auto words = remote.all();
+  const auto place = reinterpret_cast<std::uintptr_t>(words.front().data());
+  if (words.size() != 1 || (place | requests.front().address) % transport::kAtomicBytes != 0)
+    return false;
+  if (!accessor_.lock([this] { return has_owner(); })) return false;
+  const bool done = change_frame(requests.front(), kind == WorkOpcode::CompareSwap,
+                                 words.front().data(), local, is_plain);
   accessor_.unlock();
   return done;
 }
@@ -227,6 +263,8 @@ void Neighbours::abandon() {
   table_ = {};
   rings_.reset();
   rings_memory_ = {};
+  for (auto& [block, process] : known_)
+    if (const auto known = process.lock()) known->abandon();
 }
 
 nic::SameHost::Found Neighbours::find(const nic::Connection& connection) {
@@ -284,8 +322,8 @@ Neighbours::Reached Neighbours::open(std::uint32_t block) {
   table->close_file();
   auto accessor = local::Accessor::claim(table->bytes(), settings_.self);
   if (!accessor) return not_for(ReasonId::DirectPeerOff);
-  auto process = std::make_shared<Process>(holder.pid, std::move(*mapped), std::move(*table),
-                                           std::move(*accessor), clock_);
+  auto process = std::make_shared<Process>(settings_, holder.pid, std::move(*mapped),
+                                           std::move(*table), std::move(*accessor), clock_);
   known_[block] = process;
   return {.process = std::move(process), .why_not = {}};
 }

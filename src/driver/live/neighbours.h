@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "link/ring_link.h"
 #include "local/accessors.h"
@@ -21,6 +22,7 @@
 #include "nic/same_host.h"
 #include "os/clock.h"
 #include "os/peer_memory.h"
+#include "trace/journal.h"
 
 namespace softhca::driver {
 
@@ -32,6 +34,9 @@ class Neighbours final : public nic::SameHost {
     bool reaches_out{};     // this device executes requests in others' memory
     bool lets_in{};         // and others in its
     bool has_rings{};       // packets from and to others go through memory. REQUIRES: both of these
+    // Whether memory of this process is the device's own, and always there.
+    std::function<bool(std::span<const pcie::Span>)> is_plain;
+    trace::Tracer* tracer{};
     local::AccessorIdentity self;
     // Whether an address is one of the device's own interface.
     std::function<bool(const wire::Gid&)> is_own_address;

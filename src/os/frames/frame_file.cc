@@ -112,6 +112,11 @@ PeerFrames::~PeerFrames() {
     }
 }
 
+void PeerFrames::abandon() {
+  fd_.reset();
+  slots_.clear();
+}
+
 std::byte* PeerFrames::map(std::uint32_t number) {
   if (number >= kFrameSlots || !fd_ || g_peer_slots.load() >= kPeerSlotsAtMost) return nullptr;
   if (slots_.size() <= number) slots_.resize(number + 1);

@@ -73,6 +73,9 @@ class PeerFrames {
   PeerFrames& operator=(PeerFrames&&) = delete;
   ~PeerFrames();
 
+  // In the child of a fork, which does not inherit what is mapped.
+  void abandon();
+
   // Null if it cannot be mapped, or many are already.
   std::byte* slot(std::uint32_t number) {
     if (number < slots_.size() && slots_[number] != nullptr) [[likely]]

@@ -66,13 +66,6 @@ std::vector<OwnMapping> own_mappings_of(const FileIdentity& file) {
   return found;
 }
 
-bool has_locked_memory() {
-  std::uint64_t kib = 0;
-  for_each_line("/proc/self/status",
-                [&](const char* line) { return std::sscanf(line, "VmLck: %" SCNu64, &kib) != 1; });
-  return kib != 0;
-}
-
 // Each has a folder there; the other two links are of the folder itself.
 std::uint64_t own_thread_count() {
   struct stat tasks {};

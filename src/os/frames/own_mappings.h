@@ -35,9 +35,6 @@ std::vector<OwnMapping> own_mappings(Range<VirtSpace> range);
 // Those of one file.
 std::vector<OwnMapping> own_mappings_of(const FileIdentity& file);
 
-// Whether any page of this process is locked in memory.
-bool has_locked_memory();
-
 // How many threads this process has.
 std::uint64_t own_thread_count();
 
