@@ -36,9 +36,10 @@ class Place:
         namespace = self.ends[end][0]
         return ["ip", "netns", "exec", namespace] + command if namespace else command
 
-    def environment(self, end):
-        """What tells a program of ours which interface to use."""
-        return dict(os.environ, SOFTHCA_NETDEV=self.ends[end][1], SOFTHCA_QUIET="1")
+    def environment(self, end, memory="ordinary"):
+        """What tells a program of ours which interface to use, and where to have its regions."""
+        return dict(os.environ, SOFTHCA_NETDEV=self.ends[end][1], SOFTHCA_QUIET="1",
+                    SOFTHCA_MEMORY=memory)
 
     def raw_arguments(self):
         """What raw_net is told."""
@@ -115,18 +116,18 @@ def cpu_seconds():
 
 
 def perftest(build, program, size, iterations, column, scale=1.0, mtu=4096, place=LOOPBACK,
-             more=()):
+             more=(), memory="ordinary"):
     """A column of the table that a perftest client prints, with a server of its own; and, if it is a
     rate, the CPU seconds for each GB of both."""
     command = [f"{build}/softhca", "run", "--", program, "-F", "-s", str(size), "-n", str(iterations),
                "-m", str(mtu), "-p", str(PORT), *more]
     before = cpu_seconds()
-    server = subprocess.Popen(place.command(1, command), env=place.environment(1),
+    server = subprocess.Popen(place.command(1, command), env=place.environment(1, memory),
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         wait_for_listener(server, PORT)
         client = place.command(0, command + [place.ends[1][2]])
-        table = output_of(client, env=place.environment(0))
+        table = output_of(client, env=place.environment(0, memory))
         server.wait(timeout=LIMIT_S)
     finally:
         server.kill()
@@ -185,16 +186,25 @@ def streams(build, place):
 
 
 def same_host(build):
-    """Rows of processes of one host, beside the kernel's calls on another one's memory or a ring in
-    memory that both have, and beside other libraries."""
+    """Rows of processes of one host, beside the kernel's calls on another one's memory, memory or a
+    ring that both have mapped, and other libraries."""
+    raw = {"write": [("the kernel's calls", "write"), ("shared memory", "stores")],
+           "atomic": [("the kernel's calls", "atomic"), ("an atomic add in shared memory", "adds")],
+           "write-stream": [("the kernel's calls", "write-stream"),
+                            ("memcpy into shared memory", "copies")],
+           "ring": [("a ring in shared memory", "ring")],
+           "ring-stream": [("a ring in shared memory", "ring-stream")]}
+
     def row(group, unit, mode, size, program, iterations, column, scale=1.0, more=(), others=()):
         group = f"same host, {group}"
-        name = "a ring in shared memory" if mode.startswith("ring") else "the kernel's calls"
-        yield group, unit, name, lambda: raw_memory(build, mode, size)
+        for name, instead in raw.get(mode, [("the kernel's calls", mode)]):
+            yield group, unit, name, lambda m=instead: raw_memory(build, m, size)
         for other, call in others:
             yield group, unit, other, call
-        yield (group, unit, program,
-               lambda: perftest(build, program, size, iterations, column, scale, more=more))
+        for memory, where in (("ordinary", ""), ("frames", ", in frames")):
+            yield (group, unit, program + where,
+                   lambda m=memory: perftest(build, program, size, iterations, column, scale,
+                                             more=more, memory=m))
     mib = 1048576 / 1e9
     yield from row("8 B written and seen, one way", "us", "write", 8, "ib_write_lat", 10000, 4,
                    others=peers.write_latency())

@@ -1,5 +1,5 @@
 // What one would take instead of the device between processes of one host: the kernel's calls by
-// which a process reaches another one's memory, or memory that both have.
+// which a process reaches another one's memory, or memory that both have mapped.
 //
 //   raw_memory write BYTES          one-way latency: each writes into the other's memory and
 //                                   watches its own; median, us
@@ -13,6 +13,9 @@
 //                                   out; GB/s
 //   raw_memory write-list BYTES     64 pieces to one place for each call; millions of pieces a
 //   second
+//   raw_memory stores BYTES         as write, by memcpy into shared memory
+//   raw_memory adds BYTES           an atomic add there, the target sleeps; us
+//   raw_memory copies BYTES         as write-stream, by memcpy into shared memory; GB/s
 //
 // Prints the number alone.
 #include <sys/mman.h>
@@ -87,17 +90,17 @@ double median_of(const std::function<void()>& call) {
 }
 
 // One end of the ping-pong: what is written here has the number of the turn in its last byte.
-double ping_pong(pid_t other, unsigned char* in, unsigned char* out, std::size_t bytes,
-                 bool first) {
+double ping_pong(const std::function<void()>& send, unsigned char* in, unsigned char* out,
+                 std::size_t bytes, bool first) {
   unsigned char turn = 0;
   const volatile unsigned char* const arrived = in + bytes - 1;
   return median_of([&] {
            turn = static_cast<unsigned char>(turn % 100 + 1);
            out[bytes - 1] = turn;
-           if (first) write_to(other, in, out, bytes);
+           if (first) send();
            while (*arrived != turn) {
            }
-           if (!first) write_to(other, in, out, bytes);
+           if (!first) send();
          }) /
          2;
 }
@@ -178,10 +181,27 @@ double through_cells(const std::string& mode, unsigned char* memory, std::size_t
   return result;
 }
 
+// One end of it, in private memory that each has at the same address, or by shared memory.
+double ping_pong(const std::string& mode, pid_t other, unsigned char* memory, unsigned char* shared,
+                 std::size_t bytes, bool first) {
+  unsigned char* const in = memory;
+  unsigned char* const out = memory + bytes;
+  if (mode == "write")
+    return ping_pong([=] { write_to(other, in, out, bytes); }, in, out, bytes, first);
+  unsigned char* const there = shared + (first ? 0 : bytes);
+  unsigned char* const here = shared + (first ? bytes : 0);
+  return ping_pong([=] { std::memcpy(there, out, bytes); }, here, out, bytes, first);
+}
+
 double measure(const std::string& mode, pid_t target, unsigned char* there, unsigned char* here,
-               std::size_t bytes) {
+               unsigned char* shared, std::size_t bytes) {
   constexpr int kCalls = 5000;
   const double total = static_cast<double>(bytes) * kCalls;
+  if (mode == "copies")
+    return total / seconds_of(kCalls, [&] { std::memcpy(shared, here, bytes); }) / 1e9;
+  if (mode == "adds")
+    return median_of(
+        [&] { __atomic_fetch_add(reinterpret_cast<std::uint64_t*>(shared), 1, __ATOMIC_SEQ_CST); });
   if (mode == "read") return median_of([&] { read_from(target, here, there, bytes); });
   if (mode == "atomic")
     return median_of([&] {
@@ -214,16 +234,18 @@ int main(int argc, char** argv) {
   auto* const memory =
       static_cast<unsigned char*>(mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
-  void* const shared =
-      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED || shared == MAP_FAILED) give_up("mmap");
+  void* const both = mmap(nullptr, 4096 + 2 * bytes, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED || both == MAP_FAILED) give_up("mmap");
   if (mode.starts_with("ring")) {
     std::memset(memory, 0, 2 * bytes);
     alarm(60);
     std::printf("%.3f\n", through_cells(mode, memory, bytes));
     return 0;
   }
-  auto& ready = *new (shared) std::atomic<bool>(false);
+  auto& ready = *new (both) std::atomic<bool>(false);
+  unsigned char* const shared = static_cast<unsigned char*>(both) + 4096;
+  const bool is_ping_pong = mode == "write" || mode == "stores";
   const pid_t self = getpid();
   prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
   alarm(60);
@@ -233,16 +255,16 @@ int main(int argc, char** argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::memset(memory, 0, 2 * bytes);
     ready = true;
-    if (mode == "write") ping_pong(self, memory, memory + bytes, bytes, false);
-    if (mode == "write") _exit(0);
+    if (is_ping_pong) ping_pong(mode, self, memory, shared, bytes, false);
+    if (is_ping_pong) _exit(0);
     for (;;) pause();
   }
   while (!ready) {
   }
   std::memset(memory, 0, 2 * bytes);
-  const double result = mode == "write" ? ping_pong(other, memory, memory + bytes, bytes, true)
-                                        : measure(mode, other, memory, memory + bytes, bytes);
-  if (mode != "write") kill(other, SIGKILL);
+  const double result = is_ping_pong ? ping_pong(mode, other, memory, shared, bytes, true)
+                                     : measure(mode, other, memory, memory + bytes, shared, bytes);
+  if (!is_ping_pong) kill(other, SIGKILL);
   waitpid(other, nullptr, 0);
   std::printf("%.3f\n", result);
 }

@@ -191,6 +191,9 @@ void Grammar::add_run() {
   add("--engine", run_values.engine, "HOW",
       "Who drives the device: auto, inline (calls alone) or thread")
       ->check(CLI::IsMember({"auto", "inline", "thread"}));
+  add("--memory", run_values.memory, "HOW",
+      "Registered memory: ordinary (default), or frames of the device")
+      ->check(CLI::IsMember({"ordinary", "frames"}));
   add("--pin", run_values.pin, "HOW", "How to pin pages: auto, io_uring, mlock or counted")
       ->check(CLI::IsMember({"auto", "io_uring", "mlock", "counted"}));
   run->add_flag("--scatter", run_values.scatter, "Map every page on its own, out of order");

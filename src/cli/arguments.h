@@ -27,6 +27,7 @@ struct RunArguments {
   std::optional<std::string> ecn;     // off, notify or control
   std::optional<std::string> local;   // on, direct or off
   std::optional<std::string> engine;  // auto, inline or thread
+  std::optional<std::string> memory;  // ordinary or frames
   std::optional<std::string> pin;     // auto, io_uring, mlock or counted
   std::vector<std::string> program;   // never empty
 };

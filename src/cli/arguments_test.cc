@@ -116,6 +116,7 @@ TEST(Arguments, BadUsageIsOneLineThatNamesTheThingAndTheRemedy) {
                          {"run", "--ecn", "loud", "p"},
                          {"run", "--local", "somehow", "p"},
                          {"run", "--engine", "steam", "p"},
+                         {"run", "--memory", "frame", "p"},
                          {"run", ""},
                          {"ledger"},
                          {"explain"},

@@ -12,6 +12,7 @@
 #include "driver/sysfs_tree.h"
 #include "local/lodging.h"
 #include "os/environment.h"
+#include "os/frames/page_mover.h"
 #include "os/private_view.h"
 #include "wire/crc32.h"
 
@@ -124,8 +125,9 @@ Findings all_findings(const std::vector<std::string>& program) {
         check_checksums(os::optional_function(wire::kFasterLibrary, wire::kFasterFunction) !=
                         nullptr),
         check_namespaces(os::namespaces()),
-        check_same_host(os::namespaces(), kernel, os::env_text("SOFTHCA_LOCAL")), device_findings(),
-        check_port(port_sockets()), check_socket_buffers(os::limits()),
+        check_same_host(os::namespaces(), kernel, os::env_text("SOFTHCA_LOCAL")),
+        check_frames(os::PageMover::may_hold_writers(), os::env_text("SOFTHCA_MEMORY")),
+        device_findings(), check_port(port_sockets()), check_socket_buffers(os::limits()),
         check_stock_devices(stock_devices()), library_findings(program)})
     all.insert(all.end(), part.begin(), part.end());
   return all;

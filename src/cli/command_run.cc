@@ -82,6 +82,7 @@ os::EnvironmentChanges environment_of(const RunArguments& run, const fs::path& l
   if (run.ecn) changes.emplace_back("SOFTHCA_ECN", *run.ecn);
   if (run.local) changes.emplace_back("SOFTHCA_LOCAL", *run.local);
   if (run.engine) changes.emplace_back("SOFTHCA_ENGINE", *run.engine);
+  if (run.memory) changes.emplace_back("SOFTHCA_MEMORY", *run.memory);
   if (run.pin) changes.emplace_back("SOFTHCA_PIN", *run.pin);
   return changes;
 }

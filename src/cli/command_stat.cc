@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/range.h"
 #include "cli/commands.h"
 #include "driver/published.h"
 #include "os/processes.h"
@@ -187,6 +188,20 @@ void print_regions(const PublishedDevice& device, Terminal& terminal) {
   terminal.out << table.text(terminal.look);
 }
 
+// How much of the program's memory lies in frames of the device now.
+void print_frames(const PublishedDevice& device, Terminal& terminal) {
+  using enum trace::Counter;
+  const std::uint64_t moved = counter(device, FramesMoved);
+  if (moved == 0) return;
+  const std::uint64_t orphaned = counter(device, FramesOrphaned);
+  const std::uint64_t now = moved - counter(device, FramesReturned) - orphaned;
+  terminal.out << fmt::format("  frames: {} bytes lie in the device's memory",
+                              grouped(now * kPage4K));
+  if (orphaned != 0)
+    terminal.out << fmt::format("; {} were unmapped under a region", grouped(orphaned * kPage4K));
+  terminal.out << "\n";
+}
+
 void print_counters(const PublishedDevice& device, Terminal& terminal) {
   Table table({{"COUNTER"}, {"VALUE", Table::Align::Right}, {"MEANING"}}, 2);
   bool any = false;
@@ -232,6 +247,7 @@ int command_stat(const StatArguments& arguments, Terminal& terminal) {
       print_trouble(device, terminal);
     }
     print_regions(device, terminal);
+    print_frames(device, terminal);
     print_counters(device, terminal);
   }
   return 0;

@@ -243,6 +243,23 @@ Findings check_same_host(const os::Namespaces& spaces, const os::KernelFeatures&
   return found;
 }
 
+Findings check_frames(bool may_hold_writers, const std::optional<std::string>& setting) {
+  constexpr const char* kTopic = "frames";
+  if (may_hold_writers)
+    return {
+        ok(kTopic, setting == "frames"
+                       ? "registered memory is moved into frames of the device"
+                       : "SOFTHCA_MEMORY=frames can move registered memory, also under threads")};
+  constexpr const char* kText =
+      "SOFTHCA_MEMORY=frames moves memory only while a program has one thread: no userfaultfd that "
+      "also holds faults in system calls";
+  constexpr const char* kRemedy =
+      "as root: sysctl -w vm.unprivileged_userfaultfd=1, or give access to /dev/userfaultfd";
+  // Nobody misses it who does not ask for it.
+  if (setting != "frames") return {ok(kTopic, kText)};
+  return {note(kTopic, kText, kRemedy)};
+}
+
 Findings check_port(const std::vector<PortSocket>& sockets) {
   if (sockets.empty()) return {ok("UDP 4791", "free at every address")};
   Findings found;

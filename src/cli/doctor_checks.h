@@ -80,6 +80,8 @@ Findings check_namespaces(const os::Namespaces& spaces);
 // Whether what goes between processes of this host needs UDP. `setting`: SOFTHCA_LOCAL.
 Findings check_same_host(const os::Namespaces& spaces, const os::KernelFeatures& kernel,
                          const std::optional<std::string>& setting);
+// Whether memory can be moved into frames while threads run. `setting`: SOFTHCA_MEMORY.
+Findings check_frames(bool may_hold_writers, const std::optional<std::string>& setting);
 Findings check_port(const std::vector<PortSocket>& sockets);
 Findings check_devices(const std::vector<driver::DeviceDescription>& devices,
                        const std::vector<os::Interface>& interfaces,

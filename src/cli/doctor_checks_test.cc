@@ -198,6 +198,13 @@ TEST(DoctorChecks, SayWhatKeepsProcessesOutOfEachOthersMemory) {
   EXPECT_NE(check_same_host({}, kernel, std::nullopt)[0].remedy.find("seccomp"), std::string::npos);
 }
 
+TEST(DoctorChecks, SayWhetherMemoryCanBeMovedUnderThreads) {
+  EXPECT_EQ(check_frames(true, "frames")[0].level, Level::Ok);
+  EXPECT_EQ(check_frames(false, std::nullopt)[0].level, Level::Ok);
+  EXPECT_EQ(check_frames(false, "frames")[0].level, Level::Note);
+  EXPECT_NE(check_frames(false, "frames")[0].remedy.find("userfaultfd"), std::string::npos);
+}
+
 TEST(DoctorChecks, NotesSmallSocketBuffers) {
   const Findings found =
       check_socket_buffers({.receive_buffer_max_bytes = 212992, .send_buffer_max_bytes = 4 << 20});

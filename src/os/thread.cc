@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -64,24 +65,16 @@ int create(pthread_t& id, void* (*body)(void*), void* argument) {
   return error;
 }
 
-std::atomic<std::uint64_t> g_own_threads{0};
-
-// Counted while it can be seen to be there, so that it never stands for another one.
-class Counted {
- public:
-  Counted() { ++g_own_threads; }
-  ~Counted() { --g_own_threads; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-};
+// Those that are there for certain: counted when one has been made, and no more before it ends.
+std::atomic<std::int64_t> g_own_threads{0};
 
 void* run(void* argument) {
-  const Counted counted;
   const std::unique_ptr<Start> start(static_cast<Start*>(argument));
   set_name(pthread_self(), start->name);
   prefer_short_slices();
   start->runs.set_value();
   start->body();
+  --g_own_threads;
   return nullptr;
 }
 
@@ -112,6 +105,7 @@ Result<Thread, SystemError> Thread::start(const std::string& name, std::function
   const int error = create(native->id, run, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return SystemError{error, "pthread_create"};
+  ++g_own_threads;
   set_name(native->id, name);  // it may not run yet; whoever looks for it finds it
   static_cast<void>(start.release());
   // A sanitizer allocates before the thread is ours. Who forks meanwhile would leave its allocator
@@ -138,7 +132,9 @@ void Thread::abandon() {
   g_own_threads = 0;
 }
 
-std::uint64_t own_threads() { return g_own_threads; }
+std::uint64_t own_threads() {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(g_own_threads, 0));
+}
 
 bool Thread::is_current() const {
   return native_ != nullptr && pthread_equal(native_->id, pthread_self()) != 0;

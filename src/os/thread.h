@@ -41,7 +41,7 @@ class Thread {
   std::unique_ptr<Native> native_;
 };
 
-// How many threads of ours run in this process.
+// How many threads of this process are ours; less while one of them begins or ends.
 std::uint64_t own_threads();
 
 // Gives the processor up for a while, as a waiter on another process does.

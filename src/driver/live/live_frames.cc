@@ -21,6 +21,10 @@ constexpr std::uint64_t kSlotPages = os::kSlotBytes / kPage4K;
 // A child copies a gigabyte in less than one.
 constexpr Duration kChildCopies = seconds(10);
 
+// Until the kernel has forgotten a thread that has ended.
+constexpr Duration kWaitForAThread = microseconds(100);
+constexpr int kTriesForAThread = 5;
+
 // Two devices of one process would not know of each other's ordinary regions.
 std::atomic<bool> g_frames_are_taken{false};
 
@@ -67,7 +71,10 @@ LiveFrames::LiveFrames(os::FrameFile file, const os::GuardedCopy& copy, trace::T
       tracer_(tracer),
       tell_(std::move(tell)) {}
 
-LiveFrames::~LiveFrames() { g_frames_are_taken = false; }
+LiveFrames::~LiveFrames() {
+  sweep();
+  g_frames_are_taken = false;
+}
 
 Range<PhysSpace> LiveFrames::memory() const {
   return {{reinterpret_cast<std::uint64_t>(file_.memory().data())}, file_.memory().size()};
@@ -168,8 +175,15 @@ void LiveFrames::take_again(const OwnMapping& mapping, Range<VirtSpace> part, Sp
   }
 }
 
+// A thread of ours that was joined is counted by the kernel for a moment more.
 bool LiveFrames::may_move() const {
-  return mover_.holds_writers() || os::own_thread_count() <= os::own_threads() + 1;
+  if (mover_.holds_writers()) return true;
+  for (int tries = 0;; ++tries) {
+    const std::uint64_t others = os::own_thread_count() - os::own_threads() - 1;
+    if (others == 0) return true;
+    if (others != 1 || tries == kTriesForAThread) return false;
+    os::pause_for(kWaitForAThread);
+  }
 }
 
 ReasonId LiveFrames::why_not_movable(const OwnMapping& mapping, Range<VirtSpace> part) const {

@@ -132,6 +132,7 @@ LiveMachine::~LiveMachine() {
   write_reports();
   engine_.reset();
   ring_link_.reset();
+  live_frames_.reset();
   faulty_.reset();
   pcap_.reset();
   udp_.reset();

@@ -63,6 +63,8 @@ void* private_copy(ConstBytes from, MappingRights rights) {
 
 PageMover PageMover::open(const GuardedCopy& copy) { return PageMover(copy, open_userfaultfd()); }
 
+bool PageMover::may_hold_writers() { return static_cast<bool>(open_userfaultfd()); }
+
 bool PageMover::is_in_use(Range<VirtSpace> range) {
   const auto near = [&](const void* used) {
     const auto at = reinterpret_cast<std::uint64_t>(used);

@@ -42,6 +42,8 @@ class PageMover {
   static PageMover alone(const GuardedCopy& copy) { return PageMover(copy, {}); }
 
   bool holds_writers() const { return static_cast<bool>(faults_); }
+  // Whether open() would.
+  static bool may_hold_writers();
 
   // Maps `file`, from `offset` on, over pages of private memory, with their bytes in it. The same
   // memory is at `alias`. REQUIRES: whole pages of anonymous memory that may be read and written,
