@@ -29,11 +29,12 @@ std::string env(const char* name) {
 bool is_strict() { return env("SOFTHCA_STRICT") == "1"; }
 // Strict and pinned by io_uring, or the device's own (docs/frames.md): the device reaches the
 // frames, whatever the addresses say.
+bool has_own_frames() { return env("SOFTHCA_MEMORY") == "frames"; }
 bool keeps_frames() {
-  return (is_strict() && env("SOFTHCA_PIN") == "io_uring") || env("SOFTHCA_MEMORY") == "frames";
+  return (is_strict() && env("SOFTHCA_PIN") == "io_uring") || has_own_frames();
 }
-bool notices_replacement() { return is_strict() && env("SOFTHCA_PIN") == "mlock"; }
-bool is_locked() { return env("SOFTHCA_PIN") == "mlock"; }
+bool is_locked() { return env("SOFTHCA_PIN") == "mlock" && !has_own_frames(); }
+bool notices_replacement() { return is_strict() && is_locked(); }
 
 class Mapping : public ::testing::Test {
  protected:

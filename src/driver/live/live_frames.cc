@@ -44,11 +44,6 @@ Range<VirtSpace> whole_pages_in(Range<VirtSpace> buffer) {
   return {first, first < end ? distance(first, end) : 0};
 }
 
-// One number for a page of a slot, and what a lengthened mapping has behind it.
-std::uint64_t page_number(std::uint32_t slot, std::uint64_t page) {
-  return (os::slot_offset(slot) / kPage4K) + page;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LiveFrames>, Reason> LiveFrames::open(const os::GuardedCopy& copy,
@@ -166,7 +161,7 @@ void LiveFrames::take_again(const OwnMapping& mapping, Range<VirtSpace> part, Sp
   for (std::uint64_t done = 0; done < part.length; done += kPage4K) {
     const std::uint64_t page = (os::in_slot(offset) + done) / kPage4K;
     const Range<VirtSpace> here{advance(part.start, done), kPage4K};
-    if (slot == slots_.end() || page >= kSlotPages || !slot->second.is_used[page]) {
+    if (slot == slots_.end() || page >= kSlotPages || slot->second.pages[page] != Page::Used) {
       append(into, {{here.start.value}, here.length});
       continue;
     }
@@ -215,10 +210,10 @@ Reason LiveFrames::move_in(Range<VirtSpace> pages, Spans& into) {
   }
   const std::uint64_t count = pages.length / kPage4K;
   Slot slot{.users = std::vector<std::uint32_t>(count, 1),
-            .is_used = std::vector<bool>(count, true),
+            .pages = std::vector<Page>(count, Page::Used),
             .used = static_cast<std::uint32_t>(count)};
   slot.users.resize(kSlotPages);
-  slot.is_used.resize(kSlotPages);
+  slot.pages.resize(kSlotPages);
   slots_.emplace(number, std::move(slot));
   tracer_.count(Counter::FramesMoved, count);
   append(into, {{reinterpret_cast<std::uint64_t>(alias.data())}, pages.length});
@@ -278,19 +273,23 @@ bool LiveFrames::is_own_view(const OwnMapping& mapping) const {
 void LiveFrames::sweep() {
   if (idle_.empty()) return;
   if (!may_move()) return tell_({.id = ReasonId::FramesLeftShared});
-  PageNumbers still_mapped;
-  PageNumbers returned;
+  for (const std::uint32_t number : idle_) slots_.at(number).is_mapped = false;
   for (const OwnMapping& mapping : os::own_mappings_of(file_.identity()))
     if (!is_own_view(mapping) && idle_.contains(os::slot_of_offset(mapping.offset)))
-      move_back(mapping, still_mapped, returned);
-  free_unmapped(still_mapped, returned);
+      move_back(mapping, slots_.at(os::slot_of_offset(mapping.offset)));
+  for (auto at = idle_.begin(); at != idle_.end();) {
+    const std::uint32_t number = *at;
+    Slot& slot = slots_.at(number);
+    free_unmapped(number, slot);
+    at = slot.is_mapped ? std::next(at) : idle_.erase(at);
+    if (slot.used != 0 || slot.is_mapped) continue;
+    slots_.erase(number);
+    free_slots_.push_back(number);
+  }
 }
 
 // Also what lies behind the slot's pages, where the program has lengthened its mapping.
-void LiveFrames::move_back(const OwnMapping& mapping, PageNumbers& still_mapped,
-                           PageNumbers& returned) {
-  const std::uint32_t number = os::slot_of_offset(mapping.offset);
-  const Slot& slot = slots_.at(number);
+void LiveFrames::move_back(const OwnMapping& mapping, Slot& slot) {
   const bool has_users = std::ranges::any_of(slot.users, [](auto users) { return users != 0; });
   const std::uint64_t first = os::in_slot(mapping.offset) / kPage4K;
   const std::uint64_t end = first + mapping.range.length / kPage4K;
@@ -308,8 +307,10 @@ void LiveFrames::move_back(const OwnMapping& mapping, PageNumbers& still_mapped,
     const Range<VirtSpace> run{advance(mapping.range.start, (page - first) * kPage4K),
                                (behind - page) * kPage4K};
     const bool moved = move_run_back(mapping, run);
+    slot.is_mapped |= !moved;
     for (; page < behind; ++page)
-      (moved ? returned : still_mapped).insert(page_number(number, page));
+      if (page < kSlotPages && slot.pages[page] != Page::Free)
+        slot.pages[page] = moved ? Page::Returned : Page::Kept;
   }
 }
 
@@ -339,25 +340,21 @@ bool LiveFrames::move_run_back(const OwnMapping& mapping, Range<VirtSpace> run) 
 }
 
 // What is nowhere any more was unmapped while a region had it: an orphan, which is freed now.
-void LiveFrames::free_unmapped(const PageNumbers& still_mapped, const PageNumbers& returned) {
-  for (auto at = idle_.begin(); at != idle_.end();) {
-    const std::uint32_t number = *at;
-    Slot& slot = slots_.at(number);
-    for (std::uint64_t page = 0; page < kSlotPages; ++page) {
-      const std::uint64_t name = page_number(number, page);
-      if (!slot.is_used[page] || slot.users[page] != 0 || still_mapped.contains(name)) continue;
-      tracer_.count(returned.contains(name) ? Counter::FramesReturned : Counter::FramesOrphaned);
-      file_.discard(number, page * kPage4K, kPage4K);
-      slot.is_used[page] = false;
+void LiveFrames::free_unmapped(std::uint32_t number, Slot& slot) {
+  const auto is_left = [&](std::uint64_t page) {
+    return slot.users[page] == 0 &&
+           (slot.pages[page] == Page::Used || slot.pages[page] == Page::Returned);
+  };
+  for (std::uint64_t page = 0; page < kSlotPages; ++page) {
+    const std::uint64_t first = page;
+    for (; page < kSlotPages && is_left(page); ++page) {
+      const bool is_orphan = slot.pages[page] == Page::Used;
+      tracer_.count(is_orphan ? Counter::FramesOrphaned : Counter::FramesReturned);
+      slot.pages[page] = Page::Free;
       --slot.used;
     }
-    const auto mapped = still_mapped.lower_bound(page_number(number, 0));
-    const bool is_mapped = mapped != still_mapped.end() && *mapped < page_number(number + 1, 0);
-    if (slot.used == 0 && !is_mapped) {
-      slots_.erase(number);
-      free_slots_.push_back(number);
-    }
-    at = is_mapped ? std::next(at) : idle_.erase(at);
+    if (page != first) file_.discard(number, first * kPage4K, (page - first) * kPage4K);
+    if (page < kSlotPages && slot.pages[page] == Page::Kept) slot.pages[page] = Page::Used;
   }
 }
 

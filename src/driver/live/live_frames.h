@@ -66,13 +66,19 @@ class LiveFrames {
   std::uint64_t leave_behind();
 
  private:
+  enum class Page : std::uint8_t {
+    Free,
+    Used,
+    Returned,  // during a sweep: it has been moved back
+    Kept,      // likewise: it is still mapped, and could not be
+  };
   struct Slot {
-    std::vector<std::uint32_t> users;  // of each page; how many regions have it
-    std::vector<bool> is_used;         // it has a frame's bytes
+    std::vector<std::uint32_t> users;  // of each page: how many regions have it
+    std::vector<Page> pages;
     std::uint32_t used = 0;
+    bool is_mapped = false;  // after a sweep: somewhere in the program, without a region
   };
   using Spans = std::vector<pcie::Span>;
-  using PageNumbers = std::set<std::uint64_t>;
 
   LiveFrames(os::FrameFile file, const os::GuardedCopy& copy, trace::Tracer& tracer, Tell tell);
   void take_part(const os::OwnMapping& mapping, Range<VirtSpace> part, Spans& into);
@@ -88,11 +94,10 @@ class LiveFrames {
   bool is_own_view(const os::OwnMapping& mapping) const;
   // Moves what no region has back to where it is mapped, or frees it.
   void sweep();
-  // The pages of the slot that are still mapped, because they could not be moved, are added.
-  void move_back(const os::OwnMapping& mapping, PageNumbers& still_mapped, PageNumbers& returned);
+  void move_back(const os::OwnMapping& mapping, Slot& slot);
   std::optional<ConstBytes> bytes_of(const os::OwnMapping& mapping, Range<VirtSpace> run) const;
   bool move_run_back(const os::OwnMapping& mapping, Range<VirtSpace> run);
-  void free_unmapped(const PageNumbers& still_mapped, const PageNumbers& returned);
+  void free_unmapped(std::uint32_t number, Slot& slot);
   std::uint32_t new_slot();
 
   os::FrameFile file_;

@@ -1,7 +1,11 @@
 #include "driver/live/live_frames.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +128,48 @@ TEST_F(Frames, WhatCannotBeMovedStaysOrdinaryAndIsTold) {
   EXPECT_EQ(told_, (std::vector{ReasonId::FramesNotMovable, ReasonId::FramesNotMovable}));
   frames_->give_back(spans);
   EXPECT_TRUE(is_private(pages, 0) && is_private(pages, 2) && is_private(pages, 4));
+}
+
+// Somebody else's userfaultfd is in the way on one page.
+TEST_F(Frames, WhatCannotBeMovedInTheMiddleStaysAsItWas) {
+  if (!os::PageMover::may_hold_writers()) GTEST_SKIP() << "no leave to hold faults";
+  constexpr std::size_t kSlot = os::kSlotBytes / kPage4K;
+  const TestPages pages(3 * kSlot);
+  pages.fill(9);
+  const int theirs = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK));
+  ASSERT_GE(theirs, 0);
+  uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+  ASSERT_EQ(::ioctl(theirs, UFFDIO_API, &api), 0);
+  uffdio_register wanted{.range = {.start = pages.address(kSlot + 10), .len = kPage4K},
+                         .mode = UFFDIO_REGISTER_MODE_MISSING,
+                         .ioctls = 0};
+  ASSERT_EQ(::ioctl(theirs, UFFDIO_REGISTER, &wanted), 0);
+  const auto spans = frames_->take(range(pages, 0, 3 * kSlot));
+  EXPECT_EQ(told_, std::vector{ReasonId::FramesExhausted});
+  EXPECT_EQ(count(Counter::FramesMoved), 3 * kSlot - 1);
+  EXPECT_FALSE(is_private(pages, kSlot + 9) || is_private(pages, kSlot + 11));
+  EXPECT_TRUE(is_private(pages, kSlot + 10));
+  pages.page(kSlot + 10)[0] = std::byte{55};  // nobody holds it
+  frames_->give_back(spans);
+  ::close(theirs);
+  pages.page(kSlot + 10)[0] = TestPages::value_at((kSlot + 10) * kPage4K, 9);
+  for (std::size_t i = 0; i < 3 * os::kSlotBytes; i += 64)
+    ASSERT_EQ(pages.bytes()[i], TestPages::value_at(i, 9)) << i;
+}
+
+TEST_F(Frames, HugePagesOfOrdinaryMemoryAreMovedPageByPage) {
+  constexpr std::size_t kPages = 2 * kPage2M / kPage4K;
+  const TestPages pages(kPages);
+  ::madvise(pages.page(0), kPages * kPage4K, MADV_HUGEPAGE);
+  pages.fill(10);
+  const auto spans = frames_->take(range(pages, 3, kPages - 7));
+  EXPECT_TRUE(are_frames(spans));
+  pages.page(5)[0] = std::byte{44};
+  EXPECT_EQ(view(spans[0])[2 * kPage4K], std::byte{44});
+  pages.page(5)[0] = TestPages::value_at(5 * kPage4K, 10);
+  frames_->give_back(spans);
+  for (std::size_t i = 0; i < kPages * kPage4K; i += 64)
+    ASSERT_EQ(pages.bytes()[i], TestPages::value_at(i, 10)) << i;
 }
 
 TEST_F(Frames, TheStackInUseAndLockedMemoryAreNotMoved) {
