@@ -18,7 +18,10 @@ namespace {
 
 constexpr std::uint64_t kFeatures =
     UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
-constexpr std::uint64_t kNearby = 65536;
+// What a call of the mover writes of its stack, and of the caller's frame, at most.
+constexpr std::uint64_t kStackBelow = 65536, kStackAbove = 256;
+// The C library's records of a thread, from the thread pointer on (glibc 2.36: 2,304).
+constexpr std::uint64_t kThreadRecords = 2304;
 
 class SignalsBlocked {
  public:
@@ -66,11 +69,12 @@ PageMover PageMover::open(const GuardedCopy& copy) { return PageMover(copy, open
 bool PageMover::may_hold_writers() { return static_cast<bool>(open_userfaultfd()); }
 
 bool PageMover::is_in_use(Range<VirtSpace> range) {
-  const auto near = [&](const void* used) {
-    const auto at = reinterpret_cast<std::uint64_t>(used);
-    return range.overlaps({{at - kNearby}, 2 * kNearby});
-  };
-  return near(__builtin_frame_address(0)) || near(__builtin_thread_pointer());
+  const auto frame = reinterpret_cast<std::uint64_t>(__builtin_frame_address(0));
+  const auto thread = reinterpret_cast<std::uint64_t>(__builtin_thread_pointer());
+  const auto variable =
+      reinterpret_cast<std::uint64_t>(&errno);  // before the records, or elsewhere
+  return range.overlaps({{frame - kStackBelow}, kStackBelow + kStackAbove}) ||
+         range.overlaps({{thread}, kThreadRecords}) || range.overlaps({{variable}, sizeof errno});
 }
 
 // From here on nobody writes to the pages.

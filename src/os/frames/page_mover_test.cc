@@ -187,12 +187,13 @@ TEST(PageMover, WorksWithoutAnyPrivilegeWhereThereIsOneThread) {
             0);
 }
 
-TEST(PageMover, KnowsTheStackThatItRunsOn) {
+TEST(PageMover, KnowsWhatItsThreadNeeds) {
   int on_the_stack = 0;
   const Range<VirtSpace> here{{reinterpret_cast<std::uint64_t>(&on_the_stack)}, sizeof(int)};
   EXPECT_TRUE(PageMover::is_in_use(here));
+  EXPECT_TRUE(PageMover::is_in_use({{reinterpret_cast<std::uint64_t>(&errno)}, 1}));
   const TestPages pages(64);
-  EXPECT_FALSE(PageMover::is_in_use({{pages.address(32)}, kPage4K}));
+  EXPECT_FALSE(PageMover::is_in_use({{pages.address()}, 64 * kPage4K}));
 }
 
 TEST(FrameFile, AMappingThatIsLengthenedGetsZerosAndNobodysBytes) {
