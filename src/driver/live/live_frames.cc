@@ -91,9 +91,6 @@ std::vector<pcie::Span> LiveFrames::take(Range<VirtSpace> buffer) {
   const VirtAddr first = align_down(buffer.start, kPage4K);
   const Range<VirtSpace> pages{first, pages_touched(buffer, kPage4K) * kPage4K};
   const Range<VirtSpace> whole = whole_pages_in(buffer);
-  if (whole.length == 0)
-    tell_(
-        {.id = ReasonId::FramesNotMovable, .address = buffer.start.value, .length = buffer.length});
   Spans spans;
   std::uint64_t at = pages.start.value;
   const auto leave_until = [&](std::uint64_t end) {

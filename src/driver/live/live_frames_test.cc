@@ -215,8 +215,9 @@ TEST_F(Frames, WhatLiesBesideABufferInItsPagesIsNotMoved) {
   EXPECT_FALSE(is_private(pages, 2));
   frames_->give_back(more);
   EXPECT_TRUE(is_private(pages, 2));
+  // A small buffer among others is nothing to tell.
   frames_->give_back(frames_->take({{pages.address(1) + 8}, kPage4K}));
-  EXPECT_EQ(told_.back(), ReasonId::FramesNotMovable);
+  EXPECT_EQ(told_.size(), 1u);
 }
 
 // As on hardware: the device has the frame until the region goes.
