@@ -10,6 +10,12 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kWatchesThreads = true;
+#else
+inline constexpr bool kWatchesThreads = false;
+#endif
+
 constexpr int random_steps(int steps) { return kSanitized ? steps / 6 : steps; }
 
 }  // namespace softhca
