@@ -9,12 +9,14 @@
 // Invariants  (1) every request that was posted completes exactly once: executed or flushed
 //             (2) a slot of a ring is read once
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/assert.h"
 #include "faults/injector.h"
 #include "nic/host_memory.h"
 #include "nic/limits.h"
@@ -350,5 +352,28 @@ class QueuePair final : public transport::MemoryPort {
   trace::Reason last_reason_{};
   trace::Reason last_drop_{};
 };
+
+template <class Move>
+pcie::Outcome QueuePair::each_piece(const Segments& segments, std::uint64_t offset,
+                                    std::uint64_t bytes, Move&& move) {
+  pcie::Outcome total{.ready_at = {}};
+  for (const Segment& s : segments) {
+    if (bytes == 0) break;
+    if (offset >= s.bytes) {
+      offset -= s.bytes;
+      continue;
+    }
+    const std::uint64_t here = std::min<std::uint64_t>(s.bytes - offset, bytes);
+    const pcie::Outcome one = move(wire::Key{s.lkey}, s.address + offset, total.done_bytes, here);
+    total.ready_at = later(total.ready_at, one.ready_at);
+    total.reason = one.reason;
+    if (!one) return total;
+    total.done_bytes += here;
+    bytes -= here;
+    offset = 0;
+  }
+  ASSERT(bytes == 0);
+  return total;
+}
 
 }  // namespace softhca::nic

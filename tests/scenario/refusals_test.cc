@@ -350,6 +350,35 @@ TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
   }
 }
 
+// The same for what a receive takes: its pieces end in the middle of packets.
+TEST(Refusals, AMessageInPiecesIsPlacedAsFarAsItCanBe) {
+  constexpr std::uint32_t kMtu = 256;
+  constexpr std::uint64_t kWhole = (kPage4K - kBufferOffset) / kMtu * kMtu;
+  for (const bool faults : {false, true}) {
+    ConnectionSettings connection;
+    connection.mtu = kMtu;
+    WorldSettings settings;
+    settings.host.scatter = true;
+    Pair pair(connection, settings);
+    pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x77});
+    if (faults) unmap_second_page(pair, pair.b);
+    std::array pieces{pair.b.sge(0, 300), pair.b.sge(300, 1000),
+                      pair.b.sge(1300, kBufferBytes - 1300)};
+    pair.post_receive(pair.connection.b, 5, pieces);
+    std::array sges{pair.a.sge(0, kBufferBytes)};
+    pair.post(pair.connection.a, remote_request(WorkOpcode::Send, sges, 0, {}));
+    pair.settle();
+    EXPECT_EQ(pair.completions(pair.connection.a).at(0).status,
+              faults ? Status::RemoteOperation : Status::Success);
+    EXPECT_EQ(pair.completions(pair.connection.b).at(0).status,
+              faults ? Status::LocalProtection : Status::Success);
+    const std::uint64_t placed = faults ? kWhole : kBufferBytes;
+    EXPECT_TRUE(pair.is_filled(pair.b, 0, placed, std::byte{0x77}));
+    EXPECT_TRUE(pair.is_filled(pair.b, placed, kBufferBytes - placed, std::byte{0x11}));
+    pair.expect_surroundings_untouched();
+  }
+}
+
 TEST(Refusals, WithoutBusMasterTheDeviceReachesNothing) {
   Pair pair;
   pair.world.host(0).config().set_bus_master(false);
