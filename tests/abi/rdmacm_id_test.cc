@@ -60,6 +60,13 @@ TEST(EventChannel, LetsAWaitingThreadBeCancelled) {
 TEST(EventNames, AreThoseOfTheHeader) {
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_ADDR_RESOLVED), "RDMA_CM_EVENT_ADDR_RESOLVED");
   EXPECT_STREQ(rdma_event_str(RDMA_CM_EVENT_TIMEWAIT_EXIT), "RDMA_CM_EVENT_TIMEWAIT_EXIT");
+}
+
+// A program of C may have any number there.
+TEST(EventNames, OfOtherNumbersAreUnknown) {
+#ifdef SOFTHCA_SANITIZED
+  GTEST_SKIP() << "sanitizers take a number that C++ has no name for as a mistake";
+#endif
   const std::uint32_t number = 99;
   rdma_cm_event_type unknown{};
   std::memcpy(&unknown, &number, sizeof unknown);
