@@ -60,7 +60,7 @@ serves() {
 }
 
 is_over() { ! is_running "$1"; }
-said() { grep -q "$2" "$work/$1.out"; }
+said() { grep -qs "$2" "$work/$1.out"; }
 
 # The process below `timeout` and what runs it.
 program_of() {
