@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +34,10 @@ int give_memory(std::byte* at, std::uint64_t bytes) {
 }  // namespace
 
 Result<FrameFile, SystemError> FrameFile::create() {
+  // With a limit on the sizes of files the kernel would send a signal besides.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kFileBytes)
+    return SystemError{EFBIG, "ftruncate"};
   OwnedFd fd(::memfd_create(kFramesName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return last_error("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(kFileBytes)) != 0) return last_error("ftruncate");

@@ -224,6 +224,16 @@ TEST(FrameFile, NeedsAddressSpace) {
             0);
 }
 
+TEST(FrameFile, IsNotMadeWhereFilesAreLimited) {
+  EXPECT_EQ(run_in_child([] {
+              const rlimit limit{std::uint64_t{1} << 30, std::uint64_t{1} << 30};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return kChildSkips;
+              const auto file = FrameFile::create();
+              return !file && file.error().number == EFBIG ? 0 : 1;
+            }),
+            0);
+}
+
 TEST(FrameFile, GivesMemoryBackAndAPeerSeesTheSame) {
   MoverBench bench;
   ASSERT_TRUE(bench.file.prepare(3, kPage4K));
