@@ -208,7 +208,8 @@ Reason LiveFrames::move_in(Range<VirtSpace> pages, Spans& into) {
   const std::uint64_t count = pages.length / kPage4K;
   Slot slot{.users = std::vector<std::uint32_t>(count, 1),
             .pages = std::vector<Page>(count, Page::Used),
-            .used = static_cast<std::uint32_t>(count)};
+            .used = static_cast<std::uint32_t>(count),
+            .start = pages.start};
   slot.users.resize(kSlotPages);
   slot.pages.resize(kSlotPages);
   slots_.emplace(number, std::move(slot));
@@ -270,10 +271,22 @@ bool LiveFrames::is_own_view(const OwnMapping& mapping) const {
 void LiveFrames::sweep() {
   if (idle_.empty()) return;
   if (!may_move()) return tell_({.id = ReasonId::FramesLeftShared});
+  const auto move_back_slots = [this](const std::vector<OwnMapping>& mappings) {
+    for (const OwnMapping& mapping : mappings)
+      if (mapping.is_of(file_.identity()) && !is_own_view(mapping) &&
+          idle_.contains(os::slot_of_offset(mapping.offset)))
+        move_back(mapping, slots_.at(os::slot_of_offset(mapping.offset)));
+  };
   for (const std::uint32_t number : idle_) slots_.at(number).is_mapped = false;
-  for (const OwnMapping& mapping : os::own_mappings_of(file_.identity()))
-    if (!is_own_view(mapping) && idle_.contains(os::slot_of_offset(mapping.offset)))
-      move_back(mapping, slots_.at(os::slot_of_offset(mapping.offset)));
+  // Most are where they were. The others may be anywhere.
+  bool is_all_found = true;
+  for (const std::uint32_t number : idle_) {
+    const Slot& slot = slots_.at(number);
+    move_back_slots(os::own_mappings({slot.start, os::kSlotBytes}));
+    for (std::uint64_t page = 0; page < kSlotPages; ++page)
+      is_all_found &= slot.pages[page] != Page::Used || slot.users[page] != 0;
+  }
+  if (!is_all_found) move_back_slots(os::own_mappings_of(file_.identity()));
   for (auto at = idle_.begin(); at != idle_.end();) {
     const std::uint32_t number = *at;
     Slot& slot = slots_.at(number);

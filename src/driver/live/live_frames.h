@@ -76,6 +76,7 @@ class LiveFrames {
     std::vector<std::uint32_t> users;  // of each page: how many regions have it
     std::vector<Page> pages;
     std::uint32_t used = 0;
+    VirtAddr start;          // where its pages were in the program when they were moved
     bool is_mapped = false;  // after a sweep: somewhere in the program, without a region
   };
   using Spans = std::vector<pcie::Span>;

@@ -32,6 +32,8 @@ std::optional<OwnMapping> mapping_of_line(const char* line);
 
 // The mappings that overlap the range, in order, as they are (not cut to it).
 std::vector<OwnMapping> own_mappings(Range<VirtSpace> range);
+// The same, by reading all of the file, as kernels before 6.11 need it.
+std::vector<OwnMapping> read_mappings(Range<VirtSpace> range);
 // Those of one file.
 std::vector<OwnMapping> own_mappings_of(const FileIdentity& file);
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -286,6 +287,23 @@ TEST(OwnMappings, ThreadsAndMappingsOfThisProcessAreSeen) {
   ASSERT_GE(seen.size(), 2u);
   EXPECT_FALSE(seen[0].writable);
   EXPECT_TRUE(seen[1].writable);
+  // Both ways to ask say the same, of libraries and the stack too.
+  const Range<VirtSpace> all{{0x1000}, (std::uint64_t{1} << 47) - 0x2000};
+  const auto asked = own_mappings(all);
+  const auto read = read_mappings(all);
+  ASSERT_GT(read.size(), 10u);
+  const auto stack_end = [](const std::vector<OwnMapping>& mappings) {
+    const auto stack = std::ranges::find(mappings, "[stack]", &OwnMapping::name);
+    return stack == mappings.end() ? VirtAddr{} : advance(stack->range.start, stack->range.length);
+  };
+  EXPECT_NE(stack_end(asked), VirtAddr{});
+  EXPECT_EQ(stack_end(asked), stack_end(read));
+  const auto here = reinterpret_cast<std::uint64_t>(&own_thread_count);
+  const OwnMapping code = own_mappings({{here}, 1}).at(0);
+  const OwnMapping code_as_read = read_mappings({{here}, 1}).at(0);
+  EXPECT_TRUE(code.range == code_as_read.range && code.offset == code_as_read.offset &&
+              code.is_of(code_as_read.file) && code.executable && !code.writable && !code.shared);
+  EXPECT_EQ(code.name, code_as_read.name);
 }
 
 }  // namespace
