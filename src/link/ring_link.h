@@ -84,7 +84,7 @@ class RingLink final : public Link {
   std::unordered_map<std::uint32_t, Route> routes_;
   std::uint32_t last_block_ = 0;
   Route* last_ = nullptr;  // to last_block_, if it is known
-  wire::Gid asked_;  // whether it is an address of this device
+  wire::Gid asked_;        // whether it is an address of this device
   bool is_own_ = false;
   Time ask_again_at_{};
   std::array<local::RingFrame, 64> arrived_;

@@ -98,8 +98,8 @@ Result<void, SystemError> move(const char* name, std::uint32_t pid,
   Pieces ours;
   Pieces theirs;
   const std::size_t bytes = std::min(fill(ours, local), fill(theirs, remote));
-  const ssize_t moved = kCall(static_cast<pid_t>(pid), ours.data(), local.size(), theirs.data(),
-                              remote.size(), 0);
+  const ssize_t moved =
+      kCall(static_cast<pid_t>(pid), ours.data(), local.size(), theirs.data(), remote.size(), 0);
   if (moved < 0) return last_error(name);
   if (static_cast<std::size_t>(moved) < bytes) return SystemError{EFAULT, name};
   return {};
