@@ -91,10 +91,10 @@ exchange() {
   ours+=("$option" "${gid_here[$family]}" -p "$port" "${@:4}")
   theirs+=("$option" "${gid_there[$family]}" -p "$port" "${@:4}")
   if [ "$server" = ours ]; then
-    local -n first=ours second=theirs
+    first=("${ours[@]}") second=("${theirs[@]}")
     to=$HOST_IP our_side=server rxe_side=client
   else
-    local -n first=theirs second=ours
+    first=("${theirs[@]}") second=("${ours[@]}")
     to=$PEER_IP prefix_server=("${there[@]}")
   fi
   [ "$3" != ops ] || first+=(serve)
@@ -222,16 +222,16 @@ all_programs() {
 # have counted and compared what they are made to.
 by_cm() {
   local server=$1 program=$2 cm_port=$3 what ours theirs to prefix=() listening status_server=0
-  local status_client=0 as_server=(-b) as_client=(-s)
+  local status_client=0 as_server=(-b) as_client=(-s) first=() second=()
   what=$(told "$server" "$program ${*:4}, connected by rdma_cm")
   ours=("$softhca" run -- "$program") theirs=("${there[@]}" timeout -k 5 "$limit" "$program")
   # shellcheck disable=SC2016  # scripts of their own
   if [ "$server" = ours ]; then
-    local -n first=ours second=theirs
+    first=("${ours[@]}") second=("${theirs[@]}")
     to=$([ "$family" = 4 ] && echo "$HOST_IP" || echo "$HOST_IP6")
     listening='until grep -q "softhca/1/service/.*$(printf %04x "$1")/" /proc/net/unix; do sleep 0.1; done'
   else
-    local -n first=theirs second=ours
+    first=("${theirs[@]}") second=("${ours[@]}")
     to=$([ "$family" = 4 ] && echo "$PEER_IP" || echo "$PEER_IP6") prefix=("${there[@]}")
     listening='until rdma resource show cm_id | grep -q "LISTEN.*:$1\b"; do sleep 0.1; done'
   fi
