@@ -145,6 +145,7 @@ void ServiceThread::drop_lease() {
 
 void ServiceThread::need_by(Time deadline) {
   if (!thread_.is_running() || deadline.ps >= sleeps_until_.load(std::memory_order_relaxed)) return;
+  if (is_leased(work_.now())) return;  // it would go back to sleep, and looks soon anyway
   sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
   poller_->wake();
 }
