@@ -1,5 +1,7 @@
 // Two processes whose endpoints are connected, and what they tell each other besides.
 #pragma once
+#include <algorithm>
+#include <cstdlib>
 #include <functional>
 
 #include "forked_child.h"
@@ -82,6 +84,12 @@ inline bool post(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t
   }
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(end.qp, &wr, &bad) == 0;
+}
+
+// How often a test kills somebody; SOFTHCA_ROUNDS says otherwise.
+inline int rounds_wanted(int usual) {
+  const char* const wanted = std::getenv("SOFTHCA_ROUNDS");
+  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : usual;
 }
 
 }  // namespace verbs_test

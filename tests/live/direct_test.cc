@@ -155,11 +155,6 @@ TEST(Direct, DeregistrationWaitsForWhoIsInside) {
   target.expect_exit(0);
 }
 
-int rounds_wanted(int usual) {
-  const char* const wanted = std::getenv("SOFTHCA_ROUNDS");
-  return wanted != nullptr ? std::max(1, std::atoi(wanted)) : usual;
-}
-
 void spin(std::minstd_rand& random) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 3000);
   while (std::chrono::steady_clock::now() < until) {

@@ -246,12 +246,12 @@ TEST(Rings, ASenderHearsThatItsReceiverWasKilled) {
 
 // One receiver, whose senders die in the middle of what they send, and the next take their places.
 TEST(Rings, SendersThatAreKilledLeaveTheReceiverAsItWas) {
-  constexpr int kRounds = 8;
+  const int rounds = rounds_wanted(8);
   Ledger ledger;
   std::optional<Endpoint> held(std::in_place);
   Endpoint& steady = *held;
   ASSERT_TRUE(steady.is_ready());
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     Talk talk;
     Signal begins;
     ForkedChild sender([&] {
