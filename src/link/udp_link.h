@@ -88,6 +88,7 @@ class UdpLink final : public Link {
     os::UdpSocket socket;
   };
   Address* find(const wire::Gid& gid) const;
+  bool goes_straight(const Frame& frame);
   std::size_t send_run(std::span<const Frame> frames);
   std::size_t burst_at(std::span<const Frame> frames) const;
   std::size_t prepare(std::span<const Frame> frames);

@@ -64,6 +64,10 @@ os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const Ma
                              udp_payload);
 }
 
+bool is_of_this_user(QpnBlock& from, std::uint32_t to_block) {
+  return from.mailbox().is_of_this_user(mailbox_name(from.domain(), to_block));
+}
+
 bool believe_nobody(std::uint32_t, const os::IpAddress&) { return false; }
 
 std::optional<Mail> accept_mail(const os::Arrival& arrival, const Belief& believes) {

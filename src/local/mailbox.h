@@ -43,6 +43,9 @@ std::optional<Mail> parse_mail(ConstBytes bytes);
 os::HostMailbox::Sent post_mail(QpnBlock& from, std::uint32_t to_block, const MailHead& head,
                                 ConstBytes udp_payload);
 
+// Whether this user has the block, so that what is posted there is believed.
+bool is_of_this_user(QpnBlock& from, std::uint32_t to_block);
+
 // Says whether another user's mail for an address of this host is believed.
 using Belief = std::function<bool(std::uint32_t uid, const os::IpAddress& destination)>;
 bool believe_nobody(std::uint32_t uid, const os::IpAddress& destination);

@@ -147,6 +147,11 @@ bool HostMailbox::accept_senders(const Admission& admits) {
   return any;
 }
 
+bool HostMailbox::is_of_this_user(const std::string& name) {
+  const Outgoing* const to = connect(name);
+  return to != nullptr && peer_uid(to->fd.get()) == own_uid();
+}
+
 void HostMailbox::drop_sender(int fd) {
   std::erase_if(senders_, [&](const OwnedFd& sender) { return sender.get() == fd; });
 }

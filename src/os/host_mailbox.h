@@ -32,6 +32,9 @@ class HostMailbox {
   // Sends `head` and `body` as one message. REQUIRES: they are not both empty.
   Sent send(const std::string& name, ConstBytes head, ConstBytes body);
 
+  // Whether the name is that of a process of this user.
+  bool is_of_this_user(const std::string& name);
+
   // Says whether a user may send here. Asked once for each sender, when it connects.
   using Admission = std::function<bool(std::uint32_t uid)>;
   static bool admit_this_user(std::uint32_t uid);

@@ -128,6 +128,13 @@ bool send_as(uid_t uid, const std::string& to, const std::string& text) {
   return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
+TEST_F(HostMailboxTest, KnowsWhoseANameIs) {
+  const auto a = open("a");
+  const auto b = open("b");
+  EXPECT_TRUE(a->is_of_this_user(mailbox_name("b")));
+  EXPECT_FALSE(a->is_of_this_user(mailbox_name("nobody")));
+}
+
 TEST_F(HostMailboxTest, TurnsAnotherUserAway) {
   if (getuid() != 0) GTEST_SKIP() << "only root can become somebody else";
   auto b = open("b");

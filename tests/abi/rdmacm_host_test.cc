@@ -1,6 +1,7 @@
 // librdmacm.so.1 as programs use it: what it keeps, many threads, forks, a network of one's own.
 #include <dirent.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,44 @@ TEST(Fork, LeavesTheParentsIdsBehind) {
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(both.passive.is_readable()) << "the parent's connection goes on";
   EXPECT_EQ(state_of(both.client->qp), IBV_QPS_RTS);
+}
+
+// The kernel gives the word to either of two processes, and one of them is gone by then.
+TEST(LastWords, OfAProcessThatEndsAtOnceAreHeard) {
+  for (int round = 0; round < 8; ++round) {
+    int port_pipe[2];
+    ASSERT_EQ(::pipe(port_pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      Channel passive;
+      const Id listener = listener_on(passive);
+      const __be16 port = rdma_get_src_port(listener.get());
+      if (::write(port_pipe[1], &port, sizeof port) != sizeof port) ::_exit(1);
+      const Event asked = passive.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+      if (asked == nullptr || rdma_reject(asked->id, "no", 2) != 0) ::_exit(2);
+      ::raise(SIGKILL);
+    }
+    __be16 port = 0;
+    ASSERT_EQ(::read(port_pipe[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+    ::close(port_pipe[0]);
+    ::close(port_pipe[1]);
+    {
+      Channel active;
+      const Id client = routed(active, port);
+      ASSERT_EQ(add_qp(client.get()), 0);
+      rdma_conn_param wanted = parameters();
+      ASSERT_EQ(rdma_connect(client.get(), &wanted), 0);
+      const Event refused = active.next(RDMA_CM_EVENT_REJECTED);
+      ASSERT_NE(refused, nullptr) << "round " << round;
+      EXPECT_EQ(refused->status, 28) << "by the program";
+      ASSERT_GE(refused->param.conn.private_data_len, 2);
+      EXPECT_EQ(std::memcmp(refused->param.conn.private_data, "no", 2), 0);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+  }
 }
 
 // A host of its own with a network that nobody else is in.
