@@ -30,22 +30,7 @@ class DeviceMemory : public ::testing::Test {
   }
   ibv_wc_status transfer(ibv_wr_opcode opcode, std::uint64_t remote, std::uint32_t rkey,
                          std::uint32_t bytes) {
-    ibv_sge sge = a.sge(0, bytes);
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-      wr.wr.atomic.remote_addr = remote;
-      wr.wr.atomic.rkey = rkey;
-      wr.wr.atomic.compare_add = 5;
-    } else {
-      wr.wr.rdma.remote_addr = remote;
-      wr.wr.rdma.rkey = rkey;
-    }
-    ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(a.qp, &wr, &bad) != 0) return IBV_WC_GENERAL_ERR;
+    if (!post_request(a, opcode, a.sge(0, bytes), remote, rkey)) return IBV_WC_GENERAL_ERR;
     const auto done = a.wait();
     return done ? done->status : IBV_WC_GENERAL_ERR;
   }

@@ -158,6 +158,28 @@ class Endpoint {
   bool is_reliable_;
 };
 
+// A request by one piece to `to`, with the key of whoever has the bytes there. A fetch-and-add adds
+// 5, a compare-and-swap makes 1000 of 5.
+inline bool post_request(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t to,
+                         std::uint32_t rkey, unsigned flags = 0) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED | flags;
+  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+    wr.wr.atomic.remote_addr = to;
+    wr.wr.atomic.rkey = rkey;
+    wr.wr.atomic.compare_add = 5;
+    wr.wr.atomic.swap = 1000;
+  } else {
+    wr.wr.rdma.remote_addr = to;
+    wr.wr.rdma.rkey = rkey;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(end.qp, &wr, &bad) == 0;
+}
+
 // A WRITE to the start of the peer's buffer.
 inline ibv_send_wr write_to(const Endpoint& peer, ibv_sge& sge, unsigned flags) {
   ibv_send_wr wr{};

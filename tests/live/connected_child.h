@@ -67,23 +67,23 @@ inline void stop(pid_t pid) {
   ASSERT_TRUE(WIFSTOPPED(status));
 }
 
-inline bool post(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t to,
-                 std::uint32_t rkey) {
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = opcode;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-    wr.wr.atomic.remote_addr = to;
-    wr.wr.atomic.rkey = rkey;
-    wr.wr.atomic.compare_add = 5;
-  } else {
-    wr.wr.rdma.remote_addr = to;
-    wr.wr.rdma.rkey = rkey;
-  }
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(end.qp, &wr, &bad) == 0;
+// The initiator says that it is `ready`, then goes on while its target is stopped, until it ends.
+// Then the target, too, is told to.
+inline void run_while_stopped(ForkedChild& target, Talk& talk, ForkedChild& initiator,
+                              Signal& ready, Signal& stopped) {
+  ASSERT_TRUE(ready.take());
+  stop(target.pid());
+  stopped.give();
+  initiator.expect_exit(0);
+  kill(target.pid(), SIGCONT);
+  talk.to_target.give();
+  target.expect_exit(0);
+}
+
+// The completion of what was just posted is there, without a wait.
+inline ibv_wc_status status_now(Endpoint& end) {
+  ibv_wc wc{};
+  return ibv_poll_cq(end.cq, 1, &wc) == 1 ? wc.status : IBV_WC_GENERAL_ERR;
 }
 
 // How often a test kills somebody; SOFTHCA_ROUNDS says otherwise.

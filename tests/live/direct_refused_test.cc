@@ -1,16 +1,12 @@
 // Where the kernel keeps a process out of its peer's memory, one-sided requests go as packets: they
 // arrive all the same, and a target that is stopped is silent, as on a wire.
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include <cstddef>
 #include <functional>
-#include <iterator>
 
 #include "connected_child.h"
+#include "forbid_copies.h"
 
 namespace verbs_test {
 namespace {
@@ -22,7 +18,7 @@ bool nothing() { return true; }
 
 // WRITEs 8 bytes; gives how that ended.
 ibv_wc_status write_once(Endpoint& end, const Address& peer) {
-  if (!post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey))
+  if (!post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey))
     return IBV_WC_GENERAL_ERR;
   const auto done = end.wait();
   return done ? done->status : IBV_WC_GENERAL_ERR;
@@ -54,33 +50,7 @@ void expect_packets(const Prepare& target_is, const Prepare& initiator_is) {
     HOLDS(write_once(end, peer) == IBV_WC_RETRY_EXC_ERR);
     return 0;
   });
-  EXPECT_TRUE(written.take());
-  stop(target.pid());
-  stopped.give();
-  initiator.expect_exit(0);
-  kill(target.pid(), SIGCONT);
-  talk.to_target.give();
-  target.expect_exit(0);
-}
-
-// As a container's profile or Yama would: nobody's memory but one's own.
-bool keep_out_of_others() {
-  const auto own = static_cast<std::uint32_t>(getpid());
-  const auto number_at = [](std::size_t at) {
-    return sock_filter BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(at));
-  };
-  sock_filter steps[] = {
-      number_at(offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 3),
-      number_at(offsetof(seccomp_data, args)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, own, 1, 0),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{static_cast<unsigned short>(std::size(steps)), steps};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  run_while_stopped(target, talk, initiator, written, stopped);
 }
 
 // Root may look everywhere.
@@ -99,7 +69,9 @@ bool may_make_user_namespaces() {
   return child.wait() == 0;
 }
 
-TEST(DirectRefused, ByASystemCallFilter) { expect_packets(nothing, keep_out_of_others); }
+TEST(DirectRefused, ByASystemCallFilter) {
+  expect_packets(nothing, [] { return forbid_copies(getpid()); });
+}
 
 TEST(DirectRefused, ByAProgramThatMayNotBeDumped) {
   expect_packets(become_undumpable, become_ordinary);

@@ -12,12 +12,6 @@
 namespace verbs_test {
 namespace {
 
-// The completion of what was just posted is there, without a wait.
-ibv_wc_status status_now(Endpoint& end) {
-  ibv_wc wc{};
-  return ibv_poll_cq(end.cq, 1, &wc) == 1 ? wc.status : IBV_WC_GENERAL_ERR;
-}
-
 TEST(Direct, RequestsCompleteAtOnceWhileTheirTargetIsStopped) {
   Talk talk;
   ForkedChild target = start_target(talk, [&](Endpoint& end) {
@@ -34,14 +28,14 @@ TEST(Direct, RequestsCompleteAtOnceWhileTheirTargetIsStopped) {
   const Address peer = connect_initiator(end, talk);
   stop(target.pid());
   std::fill_n(end.buffer.begin(), 5000, 7);
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 5000), peer.start, peer.rkey));
+  ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 5000), peer.start, peer.rkey));
   EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_READ, end.sge(10'000, 5000), peer.start, peer.rkey));
+  ASSERT_TRUE(post_request(end, IBV_WR_RDMA_READ, end.sge(10'000, 5000), peer.start, peer.rkey));
   EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
   EXPECT_EQ(end.buffer[14'999], 7);
   for (std::uint64_t before : {0, 5}) {
-    ASSERT_TRUE(
-        post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(16, 8), peer.start + 8192, peer.rkey));
+    ASSERT_TRUE(post_request(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(16, 8), peer.start + 8192,
+                             peer.rkey));
     EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
     std::uint64_t found = 1;
     std::memcpy(&found, end.buffer.data() + 16, sizeof found);
@@ -63,7 +57,7 @@ TEST(Direct, RequestsThatAreNotAllowedFailAsPacketsDo) {
   ASSERT_TRUE(end.is_ready());
   const Address peer = connect_initiator(end, talk);
   const std::uint64_t behind = peer.start + end.buffer.size() - 4;
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), behind, peer.rkey));
+  ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), behind, peer.rkey));
   const auto done = end.wait();
   ASSERT_TRUE(done);
   EXPECT_EQ(done->status, IBV_WC_REM_ACCESS_ERR);
@@ -99,8 +93,8 @@ TEST(Direct, RequestsKeepTheirPlaceBehindMessages) {
   ASSERT_TRUE(talk.to_initiator.take());
   for (std::uint32_t i = 1; i <= kMessages; ++i) {
     std::memcpy(end.buffer.data() + 39'996, &i, sizeof i);
-    ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 40'000), peer.start, peer.rkey));
-    ASSERT_TRUE(post(end, IBV_WR_SEND, end.sge(0, 8), 0, 0));
+    ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 40'000), peer.start, peer.rkey));
+    ASSERT_TRUE(post_request(end, IBV_WR_SEND, end.sge(0, 8), 0, 0));
     for (int completions = 0; completions < 2; ++completions) {
       const auto done = end.wait();
       ASSERT_TRUE(done);
@@ -145,7 +139,7 @@ TEST(Direct, DeregistrationWaitsForWhoIsInside) {
     const Address peer = connect_initiator(end, talk);
     std::optional<ibv_wc> done;
     do {
-      ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, kBytes), peer.start, peer.rkey));
+      ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, kBytes), peer.start, peer.rkey));
       done = end.wait();
     } while (done && done->status == IBV_WC_SUCCESS);
     ASSERT_TRUE(done);
@@ -168,7 +162,7 @@ ibv_wc_status write_until_it_fails(Endpoint& end, const Address& peer, std::uint
                                        {IBV_WR_RDMA_READ, 4096u},
                                        {IBV_WR_ATOMIC_FETCH_AND_ADD, 8u}}) {
       const std::uint64_t to = (peer.start + 7) / 8 * 8;
-      if (!post(end, opcode, end.sge(0, size), to, peer.rkey)) return IBV_WC_GENERAL_ERR;
+      if (!post_request(end, opcode, end.sge(0, size), to, peer.rkey)) return IBV_WC_GENERAL_ERR;
       const auto done = end.wait();
       if (!done) return IBV_WC_GENERAL_ERR;
       if (done->status != IBV_WC_SUCCESS) return done->status;
@@ -277,7 +271,7 @@ TEST(Direct, AtomicsOfSeveralProcessesLoseNothing) {
       HOLDS(end.is_ready());
       const Address peer = connect_initiator(end, talks[i]);
       for (int add = 0; add < kAdds; ++add) {
-        HOLDS(post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(0, 8), peer.start, peer.rkey));
+        HOLDS(post_request(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(0, 8), peer.start, peer.rkey));
         const auto done = end.wait();
         HOLDS(done && done->status == IBV_WC_SUCCESS);
       }
@@ -303,18 +297,12 @@ TEST(Direct, IsOffWhereTheUserWantsPackets) {
     const Address peer = connect_initiator(end, talk);
     connected.give();
     HOLDS(stopped.take());
-    HOLDS(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
+    HOLDS(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
     const auto done = end.wait();
     HOLDS(done && done->status == IBV_WC_RETRY_EXC_ERR);
     return 0;
   });
-  ASSERT_TRUE(connected.take());
-  stop(target.pid());
-  stopped.give();
-  initiator.expect_exit(0);
-  kill(target.pid(), SIGCONT);
-  talk.to_target.give();
-  target.expect_exit(0);
+  run_while_stopped(target, talk, initiator, connected, stopped);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Engine : public ::testing::Test {
       Endpoint end;
       EXPECT_TRUE(end.is_ready());
       const Address peer = connect_initiator(end, talk);
-      EXPECT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
+      EXPECT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
       if (const auto done = end.wait()) status = done->status;
     }
     talk.to_target.give();
@@ -101,7 +101,7 @@ TEST_F(Engine, NothingStarvesWhereBothEndsSpin) {
       const Address peer = connect_initiator(end, talk);
       for (unsigned char round = 1; round <= 200; ++round) {
         std::fill_n(end.buffer.begin(), 5000, round);
-        ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 5000), peer.start, peer.rkey));
+        ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 5000), peer.start, peer.rkey));
         const auto done = end.wait();
         ASSERT_TRUE(done && done->status == IBV_WC_SUCCESS) << how;
       }

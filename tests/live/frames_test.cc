@@ -1,93 +1,21 @@
 // Registered memory in frames of the device (docs/frames.md): peers of this host reach it by loads
 // and stores, and it is the region's whatever the program does to its own mappings.
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <functional>
 
-#include "forked_child.h"
-#include "traffic.h"
+#include "connected_child.h"
+#include "forbid_copies.h"
 
 namespace verbs_test {
 namespace {
 
 constexpr std::size_t kBytes = 16 * 4096;
 
-struct Address {
-  ibv_gid gid;
-  std::uint32_t qpn;
-  std::uint32_t rkey;
-  std::uint64_t start;
-};
-
-struct Talk {
-  Signal to_target;
-  Signal to_initiator;
-};
-
-Address address_of(const Endpoint& end) {
-  return {end.gid(), end.qp->qp_num, end.mr->rkey, end.address(0)};
-}
-
-bool reach_rts(Endpoint& end, const Address& peer) {
-  return end.to_init() == 0 && end.to_rtr(peer.gid, peer.qpn) == 0 && end.to_rts() == 0;
-}
-
-bool connect_target(Endpoint& end, Talk& talk) {
-  Address peer;
-  talk.to_initiator.send(address_of(end));
-  if (!talk.to_target.receive(peer) || !reach_rts(end, peer)) return false;
-  talk.to_initiator.give();
-  return true;
-}
-
-Address connect_initiator(Endpoint& end, Talk& talk) {
-  Address peer{};
-  EXPECT_TRUE(talk.to_initiator.receive(peer));
-  talk.to_target.send(address_of(end));
-  EXPECT_TRUE(reach_rts(end, peer));
-  EXPECT_TRUE(talk.to_initiator.take());
-  return peer;
-}
-
-ForkedChild start_target(Talk& talk, const std::function<int(Endpoint&)>& act) {
+ForkedChild start_target_in_frames(Talk& talk, const std::function<int(Endpoint&)>& act) {
   setenv("SOFTHCA_MEMORY", "frames", 1);
-  return ForkedChild([&] {
-    Endpoint end;
-    HOLDS(end.is_ready() && connect_target(end, talk));
-    return act(end);
-  });
-}
-
-bool post(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t to, std::uint32_t rkey,
-          unsigned flags = 0) {
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = opcode;
-  wr.send_flags = IBV_SEND_SIGNALED | flags;
-  if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-    wr.wr.atomic.remote_addr = to;
-    wr.wr.atomic.rkey = rkey;
-    wr.wr.atomic.compare_add = 5;
-    wr.wr.atomic.swap = 1000;
-  } else {
-    wr.wr.rdma.remote_addr = to;
-    wr.wr.rdma.rkey = rkey;
-  }
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(end.qp, &wr, &bad) == 0;
-}
-
-// The completion of what was just posted is there, without a wait.
-ibv_wc_status status_now(Endpoint& end) {
-  ibv_wc wc{};
-  return ibv_poll_cq(end.cq, 1, &wc) == 1 ? wc.status : IBV_WC_GENERAL_ERR;
+  return start_target(talk, act);
 }
 
 std::uint64_t word_at(const Endpoint& end, std::size_t at) {
@@ -96,52 +24,35 @@ std::uint64_t word_at(const Endpoint& end, std::size_t at) {
   return word;
 }
 
-// From here on the kernel moves no bytes of other processes for us, nor our own.
-bool forbid_copies() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{std::size(code), code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
-void stop(pid_t pid) {
-  ASSERT_EQ(kill(pid, SIGSTOP), 0);
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
-}
-
 int reach_a_stopped_target(Talk& talk, Signal& connected, Signal& stopped) {
   Endpoint end;
   HOLDS(end.is_ready());
   const Address peer = connect_initiator(end, talk);
   // The first request finds the peer.
-  HOLDS(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
+  HOLDS(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8), peer.start, peer.rkey));
   const auto found = end.wait();
   HOLDS(found && found->status == IBV_WC_SUCCESS);
   connected.give();
   HOLDS(stopped.take() && forbid_copies());
   std::fill_n(end.buffer.begin(), 9000, 7);
-  HOLDS(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 9000), peer.start + 100, peer.rkey));
+  HOLDS(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 9000), peer.start + 100, peer.rkey));
   HOLDS(status_now(end) == IBV_WC_SUCCESS);
-  HOLDS(post(end, IBV_WR_RDMA_READ, end.sge(20'001, 9000), peer.start + 100, peer.rkey));
+  HOLDS(post_request(end, IBV_WR_RDMA_READ, end.sge(20'001, 9000), peer.start + 100, peer.rkey));
   HOLDS(status_now(end) == IBV_WC_SUCCESS && end.buffer[20'001] == 7 && end.buffer[29'000] == 7);
   for (const std::uint64_t before : {0u, 5u}) {
-    HOLDS(post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(16, 8), peer.start + 40'000, peer.rkey));
+    HOLDS(post_request(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(16, 8), peer.start + 40'000,
+                       peer.rkey));
     HOLDS(status_now(end) == IBV_WC_SUCCESS && word_at(end, 16) == before);
   }
   // It is 10 by now, and not 5.
-  HOLDS(post(end, IBV_WR_ATOMIC_CMP_AND_SWP, end.sge(16, 8), peer.start + 40'000, peer.rkey));
+  HOLDS(
+      post_request(end, IBV_WR_ATOMIC_CMP_AND_SWP, end.sge(16, 8), peer.start + 40'000, peer.rkey));
   HOLDS(status_now(end) == IBV_WC_SUCCESS && word_at(end, 16) == 10);
   // Inline bytes may lie anywhere.
   unsigned char bytes[32] = {1, 2, 3};
   const ibv_sge from{reinterpret_cast<std::uintptr_t>(bytes), sizeof bytes, 0};
-  HOLDS(post(end, IBV_WR_RDMA_WRITE, from, peer.start + 50'000, peer.rkey, IBV_SEND_INLINE));
+  HOLDS(
+      post_request(end, IBV_WR_RDMA_WRITE, from, peer.start + 50'000, peer.rkey, IBV_SEND_INLINE));
   HOLDS(status_now(end) == IBV_WC_SUCCESS);
   return 0;
 }
@@ -149,7 +60,7 @@ int reach_a_stopped_target(Talk& talk, Signal& connected, Signal& stopped) {
 TEST(Frames, RequestsToAStoppedTargetNeedNoCopyByTheKernel) {
   Talk talk;
   Signal connected, stopped;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+  ForkedChild target = start_target_in_frames(talk, [&](Endpoint& end) {
     HOLDS(talk.to_target.take());
     HOLDS(std::all_of(end.buffer.begin() + 100, end.buffer.begin() + 9100,
                       [](unsigned char x) { return x == 7; }));
@@ -157,20 +68,14 @@ TEST(Frames, RequestsToAStoppedTargetNeedNoCopyByTheKernel) {
     return 0;
   });
   ForkedChild initiator([&] { return reach_a_stopped_target(talk, connected, stopped); });
-  ASSERT_TRUE(connected.take());
-  stop(target.pid());
-  stopped.give();
-  initiator.expect_exit(0);
-  kill(target.pid(), SIGCONT);
-  talk.to_target.give();
-  target.expect_exit(0);
+  run_while_stopped(target, talk, initiator, connected, stopped);
 }
 
 // Adds of peers and of the program's own processor meet in one word.
 TEST(Frames, AtomicsOfPeersAreAtomicForTheProgramToo) {
   constexpr std::uint64_t kAdds = 5000;
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+  ForkedChild target = start_target_in_frames(talk, [&](Endpoint& end) {
     auto* const word = reinterpret_cast<std::uint64_t*>(end.buffer.data());
     for (std::uint64_t i = 0; i < kAdds; ++i) __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
     HOLDS(talk.to_target.take());
@@ -181,7 +86,8 @@ TEST(Frames, AtomicsOfPeersAreAtomicForTheProgramToo) {
   ASSERT_TRUE(end.is_ready());
   const Address peer = connect_initiator(end, talk);
   for (std::uint64_t i = 0; i < kAdds; ++i) {
-    ASSERT_TRUE(post(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(8, 8), peer.start, peer.rkey));
+    ASSERT_TRUE(
+        post_request(end, IBV_WR_ATOMIC_FETCH_AND_ADD, end.sge(8, 8), peer.start, peer.rkey));
     const auto done = end.wait();
     ASSERT_TRUE(done && done->status == IBV_WC_SUCCESS);
   }
@@ -192,7 +98,7 @@ TEST(Frames, AtomicsOfPeersAreAtomicForTheProgramToo) {
 // What a peer still writes goes to the frame of the region, not to what lies at its address now.
 TEST(Frames, MemoryThatWasMappedAnewIsNotThePeersTarget) {
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+  ForkedChild target = start_target_in_frames(talk, [&](Endpoint& end) {
     void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     HOLDS(memory != MAP_FAILED);
@@ -218,8 +124,9 @@ TEST(Frames, MemoryThatWasMappedAnewIsNotThePeersTarget) {
   ASSERT_TRUE(talk.to_initiator.receive(region));
   ASSERT_TRUE(talk.to_initiator.take());
   std::fill_n(end.buffer.begin(), 8192, 7);
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 8192), region.start, region.rkey));
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_READ, end.sge(20'000, 8192), region.start, region.rkey));
+  ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 8192), region.start, region.rkey));
+  ASSERT_TRUE(
+      post_request(end, IBV_WR_RDMA_READ, end.sge(20'000, 8192), region.start, region.rkey));
   for (int i = 0; i < 2; ++i) {
     const auto done = end.wait();
     ASSERT_TRUE(done);
@@ -232,7 +139,7 @@ TEST(Frames, MemoryThatWasMappedAnewIsNotThePeersTarget) {
 
 TEST(Frames, AChildOfTheTargetKeepsItsBytesWhileAPeerWrites) {
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
+  ForkedChild target = start_target_in_frames(talk, [&](Endpoint& end) {
     std::fill(end.buffer.begin(), end.buffer.end(), 1);
     Signal written;
     ForkedChild child([&] {
@@ -256,7 +163,7 @@ TEST(Frames, AChildOfTheTargetKeepsItsBytesWhileAPeerWrites) {
   const Address peer = connect_initiator(end, talk);
   ASSERT_TRUE(talk.to_initiator.take());
   std::fill_n(end.buffer.begin(), 9000, 7);
-  ASSERT_TRUE(post(end, IBV_WR_RDMA_WRITE, end.sge(0, 9000), peer.start, peer.rkey));
+  ASSERT_TRUE(post_request(end, IBV_WR_RDMA_WRITE, end.sge(0, 9000), peer.start, peer.rkey));
   const auto done = end.wait();
   ASSERT_TRUE(done && done->status == IBV_WC_SUCCESS);
   talk.to_target.give();

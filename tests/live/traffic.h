@@ -8,16 +8,7 @@
 namespace verbs_test {
 
 inline bool post_write(Endpoint& from, std::uint64_t to, std::uint32_t rkey, std::uint32_t bytes) {
-  ibv_sge sge = from.sge(0, bytes);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma.remote_addr = to;
-  wr.wr.rdma.rkey = rkey;
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(from.qp, &wr, &bad) == 0;
+  return post_request(from, IBV_WR_RDMA_WRITE, from.sge(0, bytes), to, rkey);
 }
 
 // `rounds` WRITEs of some packets each, every one with bytes of its own. Says whether all arrived.
