@@ -316,6 +316,28 @@ TEST(Refusals, TheIommuMapsWholePagesAndTheKeyTableStillRefusesTheByteBehind) {
   EXPECT_EQ(pair.world.host(1).counter(trace::Counter::IommuFaults), 0u);
 }
 
+// Packets of kMtu bytes between hosts that map each page on its own; the first one's buffer is full
+// of 0x77.
+struct ScatteredPair : Pair {
+  static constexpr std::uint32_t kMtu = 256;
+  ScatteredPair() : Pair(small_packets(), single_pages()) {
+    world.host(0).fill(a.start, kBufferBytes, std::byte{0x77});
+  }
+  static ConnectionSettings small_packets() {
+    ConnectionSettings settings;
+    settings.mtu = kMtu;
+    return settings;
+  }
+  static WorldSettings single_pages() {
+    WorldSettings settings;
+    settings.host.scatter = true;
+    return settings;
+  }
+};
+// What arrives of a message whose second page is not there.
+constexpr std::uint64_t kWhole =
+    (kPage4K - kBufferOffset) / ScatteredPair::kMtu * ScatteredPair::kMtu;
+
 // Takes the second page of a buffer out of the IOMMU.
 void unmap_second_page(Pair& pair, const Buffer& buffer) {
   const nic::Tables tables = buffer.host->tables();
@@ -328,15 +350,8 @@ void unmap_second_page(Pair& pair, const Buffer& buffer) {
 // Packets that follow each other move in one access. If a part of it faults, they arrive as far as
 // they would have one by one, and the one that cannot be placed is the one that says so.
 TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
-  constexpr std::uint32_t kMtu = 256;
-  constexpr std::uint64_t kWhole = (kPage4K - kBufferOffset) / kMtu * kMtu;
   for (const bool at_source : {false, true}) {
-    ConnectionSettings connection;
-    connection.mtu = kMtu;
-    WorldSettings settings;
-    settings.host.scatter = true;
-    Pair pair(connection, settings);
-    pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x77});
+    ScatteredPair pair;
     unmap_second_page(pair, at_source ? pair.a : pair.b);
     std::array sges{pair.a.sge(0, kBufferBytes)};
     pair.post(pair.connection.a,
@@ -352,15 +367,8 @@ TEST(Refusals, AFaultInTheMiddleOfAMessageStopsItThere) {
 
 // The same for what a receive takes: its pieces end in the middle of packets.
 TEST(Refusals, AMessageInPiecesIsPlacedAsFarAsItCanBe) {
-  constexpr std::uint32_t kMtu = 256;
-  constexpr std::uint64_t kWhole = (kPage4K - kBufferOffset) / kMtu * kMtu;
   for (const bool faults : {false, true}) {
-    ConnectionSettings connection;
-    connection.mtu = kMtu;
-    WorldSettings settings;
-    settings.host.scatter = true;
-    Pair pair(connection, settings);
-    pair.world.host(0).fill(pair.a.start, kBufferBytes, std::byte{0x77});
+    ScatteredPair pair;
     if (faults) unmap_second_page(pair, pair.b);
     std::array pieces{pair.b.sge(0, 300), pair.b.sge(300, 1000),
                       pair.b.sge(1300, kBufferBytes - 1300)};
