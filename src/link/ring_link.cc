@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "link/mail_head.h"
 #include "wire/packet.h"
 
 namespace softhca::link {
@@ -27,25 +28,11 @@ constexpr std::size_t kLongestFrame = wire::kMaxHeaderBytes + wire::kMaxMtu + wi
 static_assert(kLongestFrame <= local::kMostFrameBytes);
 
 std::uint32_t block_of(const Frame& frame) {
-  constexpr std::size_t kQpnWord = 4;
-  return local::block_of(load_be<std::uint32_t>(frame.bytes, kQpnWord) & wire::kMask24);
-}
-
-local::MailHead head_of(const wire::Datagram& datagram) {
-  return {.source = {datagram.source.bytes},
-          .destination = {datagram.destination.bytes},
-          .source_port = datagram.source_port,
-          .destination_port = datagram.destination_port,
-          .traffic_class = datagram.traffic_class};
+  return local::block_of(destination_qpn(frame.bytes).value);
 }
 
 Frame frame_of(const local::RingFrame& from) {
-  Frame frame{.datagram = {.source = {from.head.source.bytes},
-                           .destination = {from.head.destination.bytes},
-                           .source_port = from.head.source_port,
-                           .destination_port = from.head.destination_port,
-                           .traffic_class = from.head.traffic_class},
-              .bytes = from.bytes};
+  Frame frame{.datagram = datagram_of(from.head), .bytes = from.bytes};
   frame.has_icrc = false;
   return frame;
 }
@@ -146,7 +133,7 @@ std::size_t RingLink::send_run(std::span<const Frame> frames, Time now) {
 // Whoever was asked for the way has died since, or reads nothing: lost, as on a cable.
 RingLink::Put RingLink::put(Route& route, const Frame& frame, Time now) {
   if (!route.peer || frame.bytes.size() > local::kMostFrameBytes) return Put::Lost;
-  if (route.peer->sender.put(head_of(frame.datagram), frame.bytes)) {
+  if (route.peer->sender.put(mail_head_of(frame.datagram), frame.bytes)) {
     route.full_since = Time::never();
     return Put::Taken;
   }

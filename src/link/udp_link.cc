@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/prng.h"
+#include "link/mail_head.h"
 #include "os/datagram_arena.h"
 #include "wire/cm_message.h"
 #include "wire/icrc.h"
@@ -44,11 +45,6 @@ wire::Gid gid_of(const os::IpAddress& address) { return {address.bytes}; }
 std::optional<std::uint16_t> hidden_identification(const wire::Gid& destination) {
   if (destination.is_ipv4()) return std::nullopt;
   return wire::Datagram{}.identification;
-}
-
-wire::Qpn destination_qpn(ConstBytes packet) {
-  constexpr std::size_t kQpnWord = 4;
-  return {load_be<std::uint32_t>(packet, kQpnWord) & wire::kMask24};
 }
 
 }  // namespace
@@ -450,12 +446,7 @@ bool UdpLink::belongs_elsewhere(Address& address, const Frame& frame) {
 }
 
 bool UdpLink::forward(std::uint32_t to_block, const Frame& frame) {
-  const local::MailHead head{.source = address_of(frame.datagram.source),
-                             .destination = address_of(frame.datagram.destination),
-                             .source_port = frame.datagram.source_port,
-                             .destination_port = frame.datagram.destination_port,
-                             .traffic_class = frame.datagram.traffic_class};
-  switch (local::post_mail(block_, to_block, head, frame.bytes)) {
+  switch (local::post_mail(block_, to_block, mail_head_of(frame.datagram), frame.bytes)) {
     case os::HostMailbox::Sent::Nobody:
       return false;
     case os::HostMailbox::Sent::Yes:
@@ -484,20 +475,15 @@ void UdpLink::receive_mail(Time now) {
       tracer_.count(trace::Counter::PacketsDropped);
       continue;
     }
-    const wire::Gid destination = gid_of(mail->head.destination);
+    wire::Datagram datagram = datagram_of(mail->head);
     if (mail->udp_payload.empty()) {  // it may only have been to wake
-      if (Address* const address = find(destination)) address->group.repair();
+      if (Address* const address = find(datagram.destination)) address->group.repair();
       continue;
     }
     mail_calls_ = kMailBusyFor;
     tracer_.count(trace::Counter::PacketsForwardedIn);
-    room_->ready.push_back({.datagram = {.source = gid_of(mail->head.source),
-                                         .destination = destination,
-                                         .source_port = mail->head.source_port,
-                                         .destination_port = mail->head.destination_port,
-                                         .traffic_class = mail->head.traffic_class,
-                                         .identification = hidden_identification(destination)},
-                            .bytes = mail->udp_payload});
+    datagram.identification = hidden_identification(datagram.destination);
+    room_->ready.push_back({.datagram = datagram, .bytes = mail->udp_payload});
   }
 }
 
