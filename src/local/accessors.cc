@@ -20,9 +20,16 @@ std::atomic_ref<std::uint32_t> word(std::uint32_t& cell) { return std::atomic_re
 
 bool is_inside(std::uint32_t sequence) { return sequence % 2 != 0; }
 
+// Of one that is inside.
 bool is_alive(AccessorSlot& slot) {
   return os::has_file(word(slot.pid).load(), word(slot.thread).load(),
                       static_cast<int>(word(slot.file).load()), std::atomic_ref(slot.inode).load());
+}
+
+// Outside, the thread that was inside last may have ended, and the process goes on.
+bool has_process(AccessorSlot& slot) {
+  return os::has_file(word(slot.pid).load(), static_cast<int>(word(slot.file).load()),
+                      std::atomic_ref(slot.inode).load());
 }
 
 // A move takes some microseconds, or as long as its thread is off its CPU.
@@ -65,8 +72,8 @@ bool take(AccessorSlot& slot, std::uint32_t from) {
 
 // Somebody else may take it between the look and ours: then it is his.
 bool take_from_dead(AccessorSlot& slot) {
-  if (word(slot.state).load() != kTaken || is_alive(slot) || !take(slot, kTaken)) return false;
-  if (!is_alive(slot)) return true;
+  if (word(slot.state).load() != kTaken || has_process(slot) || !take(slot, kTaken)) return false;
+  if (!has_process(slot)) return true;
   word(slot.state).store(kTaken);
   return false;
 }

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -98,6 +99,20 @@ TEST(Accessor, DoesNotWaitForAnOwnerThatDiedWithTheLock) {
   EXPECT_TRUE(accessor->lock([] { return true; }));
   accessor->unlock();
   accessor->leave();
+}
+
+// As it does between two messages: whoever used the device last may have been any thread.
+TEST(Accessor, KeepsItsPlaceWhenTheThreadThatUsedItHasEnded) {
+  Room room;
+  auto accessor = Accessor::claim(room.table.bytes(), room.self());
+  ASSERT_TRUE(accessor);
+  std::thread([&] {
+    accessor->enter();
+    accessor->leave();
+  }).join();
+  const auto other = Accessor::claim(room.table.bytes(), room.self());
+  ASSERT_TRUE(other);
+  EXPECT_NE(other->number(), accessor->number());
 }
 
 TEST(Accessor, IsWaitedForWhileItIsInside) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "os/processes.h"
 
 namespace softhca::os {
 
@@ -124,6 +125,13 @@ bool has_file(std::uint32_t pid, std::uint32_t thread, int fd, std::uint64_t ino
   struct stat file {};
   if (stat(path.c_str(), &file) == 0) return file.st_ino == inode;
   return errno != ENOENT && errno != ESRCH;
+}
+
+bool has_file(std::uint32_t pid, int fd, std::uint64_t inode) {
+  if (has_file(pid, pid, fd, inode)) return true;
+  return std::ranges::any_of(threads_of(static_cast<Pid>(pid)), [&](std::uint32_t thread) {
+    return has_file(pid, thread, fd, inode);
+  });
 }
 
 }  // namespace softhca::os

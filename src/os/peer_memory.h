@@ -13,7 +13,6 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "os/owned_fd.h"
 #include "os/guarded_copy.h"
 #include "os/owned_fd.h"
 #include "os/system_error.h"
@@ -58,5 +57,7 @@ Result<void, SystemError> read_from(std::uint32_t pid, std::span<const MemoryPie
 // Whether that thread of that process still has that file open: false when it has ended, and when
 // its numbers are somebody else's by now.
 bool has_file(std::uint32_t pid, std::uint32_t thread, int fd, std::uint64_t inode);
+// The same of a process, whichever of its threads still run.
+bool has_file(std::uint32_t pid, int fd, std::uint64_t inode);
 
 }  // namespace softhca::os

@@ -120,11 +120,15 @@ TEST(HasFile, TellsWhetherAProcessIsStillTheOneItWas) {
   const int fd = table->fd();
   EXPECT_TRUE(has_file(own_pid(), own_thread(), fd, inode));
   EXPECT_FALSE(has_file(own_pid(), own_thread(), fd, inode + 1));
+  EXPECT_TRUE(has_file(own_pid(), fd, inode));
+  EXPECT_FALSE(has_file(own_pid(), fd, inode + 1));
   Sleeper other(word);
   const auto pid = static_cast<std::uint32_t>(other.pid);
   EXPECT_TRUE(has_file(pid, pid, fd, inode));
+  EXPECT_TRUE(has_file(pid, fd, inode));
   other.end();
   EXPECT_FALSE(has_file(pid, pid, fd, inode));
+  EXPECT_FALSE(has_file(pid, fd, inode));
   table->close_file();
   EXPECT_FALSE(has_file(own_pid(), own_thread(), fd, inode));
 }

@@ -79,6 +79,10 @@ std::optional<UdpHolder> parse_udp_line(const std::string& line, std::uint16_t p
 
 std::vector<Pid> running_programs() { return numbered_entries<Pid>("/proc"); }
 
+std::vector<std::uint32_t> threads_of(Pid pid) {
+  return numbered_entries<std::uint32_t>(proc_path(pid, "task"));
+}
+
 std::string program_name(Pid pid) {
   std::string name = whole_file(proc_path(pid, "comm"));
   while (!name.empty() && name.back() == '\n') name.pop_back();

@@ -27,6 +27,9 @@ std::string program_name(Pid pid);
 std::vector<std::string> command_line(Pid pid);
 std::optional<std::uint32_t> program_uid(Pid pid);  // effective
 
+// Its threads, by number; none if there is no such program.
+std::vector<std::uint32_t> threads_of(Pid pid);
+
 struct OpenFile {
   int fd{};
   std::string target;  // as the link reads: "/etc/passwd", "socket:[123]", "/memfd:x (deleted)"

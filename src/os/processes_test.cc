@@ -20,12 +20,14 @@ TEST(Processes, NamesThisProgramAndItsUser) {
   ASSERT_FALSE(command_line(self).empty());
   EXPECT_TRUE(command_line(self)[0].ends_with("os_test"));
   EXPECT_EQ(program_uid(self), ::geteuid());
+  EXPECT_TRUE(std::ranges::binary_search(threads_of(self), static_cast<std::uint32_t>(self)));
 }
 
 TEST(Processes, SaysNothingOfAProgramThatDoesNotExist) {
   const Pid none = -1;
   EXPECT_EQ(program_name(none), "");
   EXPECT_TRUE(command_line(none).empty());
+  EXPECT_TRUE(threads_of(none).empty());
   EXPECT_EQ(program_uid(none), std::nullopt);
   EXPECT_TRUE(open_files(none).empty());
   EXPECT_TRUE(mapped_files(none).empty());
