@@ -41,16 +41,23 @@ void RingTable::release() {
 std::size_t RingTable::receive(std::span<RingFrame> out) {
   release();
   std::size_t count = 0;
-  for (std::uint32_t i = 0; i < kWords && count < out.size(); ++i) {
-    const std::uint32_t first = (turn_ + i) % kWords * kBitsInWord;
-    if (bits(*head_, first).load(std::memory_order_relaxed) == 0) continue;
-    std::uint64_t rung = bits(*head_, first).exchange(0);
-    for (; rung != 0 && count < out.size(); rung &= rung - 1)
-      count +=
-          read_ring(first + static_cast<std::uint32_t>(std::countr_zero(rung)), out.subspan(count));
-    if (rung != 0) bits(*head_, first).fetch_or(rung);  // there was no room for these
+  // The word with the first one comes once more at the end, for what is in front of that.
+  const std::uint64_t from_first = ~std::uint64_t{0} << first_ % kBitsInWord;
+  const std::uint32_t start = first_ / kBitsInWord;
+  for (std::uint32_t i = 0; i <= kWords && count < out.size(); ++i) {
+    const std::uint32_t number = (start + i) % kWords * kBitsInWord;
+    const std::uint64_t looked_at =
+        i == 0 ? from_first : (i == kWords ? ~from_first : ~std::uint64_t{0});
+    const auto word = bits(*head_, number);
+    if ((word.load(std::memory_order_relaxed) & looked_at) == 0) continue;
+    std::uint64_t rung = word.fetch_and(~looked_at) & looked_at;
+    for (; rung != 0 && count < out.size(); rung &= rung - 1) {
+      const std::uint32_t ring = number + static_cast<std::uint32_t>(std::countr_zero(rung));
+      count += read_ring(ring, out.subspan(count));
+      if (count == out.size()) first_ = (ring + 1) % kRings;
+    }
+    if (rung != 0) word.fetch_or(rung);  // there was no room for these
   }
-  if (count != 0) ++turn_;
   return count;
 }
 

@@ -61,7 +61,7 @@ class RingTable {
   Bytes memory_;
   std::vector<std::optional<RingReader>> readers_;  // made when they are first needed
   std::vector<std::uint32_t> read_;                 // rings that were read and not released
-  std::uint32_t turn_ = 0;                          // which word of bits is looked at first
+  std::uint32_t first_ = 0;  // is looked at first: the next to the one that took the last room
 };
 
 // One writer's side.

@@ -67,6 +67,24 @@ TEST(RingTable, WhatFindsNoRoomComesWithTheNextCalls) {
   EXPECT_EQ(all, 20u);
 }
 
+TEST(RingTable, AWriterWhoseRingIsNeverEmptyLeavesRoomForOthers) {
+  OwnedTable own;
+  RingSender busy = own.sender(1);
+  RingSender other = own.sender(3);
+  EXPECT_TRUE(other.put({}, frame_of(7)));
+  other.ring();
+  std::array<RingFrame, 4> out;
+  std::uint32_t of_other = 0;
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 8; ++i) EXPECT_TRUE(busy.put({}, frame_of(1)));
+    busy.ring();
+    const std::size_t count = own.table.receive(out);
+    for (std::size_t i = 0; i < count; ++i)
+      of_other += load_le<std::uint32_t>(out[i].bytes) == 7 ? 1 : 0;
+  }
+  EXPECT_EQ(of_other, 1u);
+}
+
 TEST(RingTable, WakesWhoSleepsOnce) {
   OwnedTable own;
   RingSender sender = own.sender(5);
