@@ -74,7 +74,8 @@ bool take(AccessorSlot& slot, std::uint32_t from) {
 bool take_from_dead(AccessorSlot& slot) {
   if (word(slot.state).load() != kTaken || has_process(slot) || !take(slot, kTaken)) return false;
   if (!has_process(slot)) return true;
-  word(slot.state).store(kTaken);
+  std::uint32_t ours = kBeingTaken;
+  word(slot.state).compare_exchange_strong(ours, kTaken);  // he may have given it back meanwhile
   return false;
 }
 
