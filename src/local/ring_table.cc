@@ -71,7 +71,7 @@ std::size_t RingTable::read_ring(std::uint32_t number, std::span<RingFrame> out)
 }
 
 bool RingTable::sleep() {
-  std::atomic_ref(head_->sleeps).store(kSleeps);
+  if (std::atomic_ref(head_->sleeps).exchange(kSleeps) == kSleeps) return false;
   return std::ranges::any_of(head_->rung,
                              [](std::uint64_t& word) { return std::atomic_ref(word).load() != 0; });
 }

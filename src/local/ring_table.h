@@ -50,7 +50,8 @@ class RingTable {
   std::size_t receive(std::span<RingFrame> out);
   void release();
 
-  // Nobody polls from now on: writers wake the owner. True if something lies there already.
+  // Nobody polls from now on: writers wake the owner. True if something lies there already, and
+  // this was not said before.
   bool sleep();
   void wake_up();
 

@@ -92,6 +92,8 @@ void ServiceThread::end_poll(bool empty, Time now) {
   const int wanted = !empty || !hands_back_.load(std::memory_order_relaxed) ? kPolls : 0;
   if (!leased && polls_ < wanted) {
     ++polls_;
+    // This poll may have taken what was to wake the thread.
+    if (armed_.load(std::memory_order_relaxed) && work_.set_sleeping(true)) poller_->wake();
     return;
   }
   by_post_.store(false, std::memory_order_relaxed);
