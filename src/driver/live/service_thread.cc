@@ -146,8 +146,12 @@ void ServiceThread::drop_lease() {
 }
 
 void ServiceThread::need_by(Time deadline) {
-  if (!thread_.is_running() || deadline.ps >= sleeps_until_.load(std::memory_order_relaxed)) return;
-  if (is_leased(work_.now())) return;  // it would go back to sleep, and looks soon anyway
+  const std::int64_t sleeps_until = sleeps_until_.load(std::memory_order_relaxed);
+  if (!thread_.is_running() || deadline.ps >= sleeps_until) return;
+  const Time now = work_.now();
+  // It would go back to sleep, and looks soon anyway; but not one that was driving when the lease
+  // was taken.
+  if (is_leased(now) && sleeps_until <= (now + kLook).ps) return;
   sleeps_until_.store(deadline.ps, std::memory_order_relaxed);
   poller_->wake();
 }

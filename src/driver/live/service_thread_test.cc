@@ -97,5 +97,19 @@ TEST(ServiceThread, IsWokenAgainAfterAPollTookWhatWasToWakeIt) {
   EXPECT_TRUE(device.was_driven(2));
 }
 
+// The lease was taken while it drove: it does not look soon by itself.
+TEST(ServiceThread, ThatDrivesHearsOfADeadlineUnderALease) {
+  Device device;
+  device.hold();
+  ASSERT_TRUE(device.start());
+  ASSERT_TRUE(device.was_driven(1));
+  while (!device.thread.is_leased(device.clock.now())) device.poll_in_vain();
+  device.thread.begin_call(device.clock.now());
+  device.thread.need_by(device.clock.now() + milliseconds(20));
+  device.thread.end_call(device.clock.now());
+  device.let_go();
+  EXPECT_TRUE(device.was_driven(2));
+}
+
 }  // namespace
 }  // namespace softhca::driver
