@@ -152,18 +152,31 @@ RingLink::Route* RingLink::find(std::uint32_t block) {
   return found == routes_.end() ? nullptr : &found->second;
 }
 
+// Rings that fill a call leave the link inside no room: at times it then has its own first.
 std::size_t RingLink::receive(std::span<Frame> out, Time now) {
+  const bool is_first = rings_filled_ && is_inner_due(true);
+  std::size_t count = is_first ? receive_inner(out, now) : 0;
+  const std::size_t by_rings = receive_rings(out.subspan(count));
+  count += by_rings;
+  rings_filled_ = by_rings != 0 && count == out.size();
+  if (is_first || count == out.size() || !is_inner_due(by_rings != 0)) return count;
+  return count + receive_inner(out.subspan(count), now);
+}
+
+std::size_t RingLink::receive_rings(std::span<Frame> out) {
   const std::size_t room = std::min(out.size(), arrived_.size());
   const std::size_t count = parts_.rings.receive(std::span(arrived_).first(room));
   std::ranges::transform(std::span(arrived_).first(count), out.begin(), frame_of);
-  if (count != 0) {
-    ring_calls_ = kRingsActiveFor;
-    parts_.tracer.count(Counter::RingPacketsReceived, count);
-  }
-  if (count == out.size() || !is_inner_due(count != 0)) return count;
-  const std::size_t more = parts_.inner.receive(out.subspan(count), now);
-  if (more != 0) inner_calls_ = kInnerActiveFor;
-  return count + more;
+  if (count == 0) return 0;
+  ring_calls_ = kRingsActiveFor;
+  parts_.tracer.count(Counter::RingPacketsReceived, count);
+  return count;
+}
+
+std::size_t RingLink::receive_inner(std::span<Frame> out, Time now) {
+  const std::size_t count = parts_.inner.receive(out, now);
+  if (count != 0) inner_calls_ = kInnerActiveFor;
+  return count;
 }
 
 // What the link inside handed out before stays valid when it is not asked; nobody relies on that.

@@ -78,6 +78,8 @@ class RingLink final : public Link {
   Put put(Route& route, const Frame& frame, Time now);
   void show(std::uint32_t block);
   std::size_t send_run(std::span<const Frame> frames, Time now);
+  std::size_t receive_rings(std::span<Frame> out);
+  std::size_t receive_inner(std::span<Frame> out, Time now);
   bool is_inner_due(bool anything);
 
   Parts parts_;
@@ -89,6 +91,7 @@ class RingLink final : public Link {
   Time ask_again_at_{};
   std::array<local::RingFrame, 64> arrived_;
   bool expects_ = true;
+  bool rings_filled_ = false;      // the last call
   std::uint32_t inner_calls_ = 0;  // for how many more calls the link inside counts as active
   std::uint32_t ring_calls_ = 0;   // for how many more calls the rings do
   std::uint32_t calls_ = 0;

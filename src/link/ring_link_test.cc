@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -196,6 +197,22 @@ TEST(RingLink, LooksAtTheLinkInsideNowAndThenWhileOnlyRingsAreActive) {
   const int then = own.inner.looks;
   for (int i = 0; i < 20; ++i) own.drain();
   EXPECT_EQ(own.inner.looks - then, 20);
+}
+
+TEST(RingLink, LooksAtTheLinkInsideThoughRingsFillEveryCall) {
+  Own own;
+  EXPECT_TRUE(own.way(kHere).is_memory);
+  own.inner.arrives = true;
+  const Packet packet;
+  const std::vector<Frame> frames(100, packet.frame());
+  std::size_t from_inside = 0;
+  for (int i = 0; i < 100; ++i) {
+    own.link.send(frames, {});
+    const auto arrived = own.drain();
+    EXPECT_EQ(arrived.size(), 64u);
+    from_inside += static_cast<std::size_t>(std::ranges::count(arrived, true, &Frame::has_icrc));
+  }
+  EXPECT_GT(from_inside, 50u);
 }
 
 }  // namespace
