@@ -64,11 +64,16 @@ Result<PeerTable, SystemError> PeerTable::open(std::uint32_t pid, int fd, const 
 }
 
 Result<PeerTable, SystemError> PeerTable::map(OwnedFd fd, std::size_t bytes) {
-  void* const start = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  void* const start = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, fd.get(), 0);
   if (start == MAP_FAILED) return last_error("mmap");
   PeerTable table;
   table.fd_ = std::move(fd);
   table.bytes_ = Bytes(static_cast<std::byte*>(start), bytes);
+  // Most of it is never used, by nobody: neither a program that locks all its memory nor a core
+  // dump is to make it, in the memory of whose table this is.
+  munlock(start, bytes);
+  madvise(start, bytes, MADV_DONTDUMP);
+  if (mprotect(start, bytes, PROT_READ | PROT_WRITE) != 0) return last_error("mprotect");
   return table;
 }
 

@@ -4,14 +4,20 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "os/host_name.h"
 #include "os/self.h"
+#include "os/test_child.h"
 
 namespace softhca::os {
 namespace {
@@ -52,6 +58,34 @@ TEST(PeerTable, CannotBeShrunk) {
   auto table = PeerTable::create("softhca-test", 8192);
   ASSERT_TRUE(table);
   EXPECT_NE(ftruncate(table->fd(), 0), 0);
+}
+
+// Whatever takes all memory of a process: its locks, or a core dump.
+TEST(PeerTable, TakesNoMoreMemoryThanIsUsed) {
+  const int status = run_in_child([] {
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0) return kChildSkips;
+    constexpr std::size_t kBytes = 16 << 20;
+    const auto table = PeerTable::create("softhca-test", kBytes);
+    if (!table) return kChildSkips;
+    store_le(table->bytes(), 8000, 1u);
+    struct stat file {};
+    EXPECT_EQ(fstat(table->fd(), &file), 0);
+    EXPECT_LT(file.st_blocks, 1000);
+
+    char start[32];
+    std::snprintf(start, sizeof start, "%" PRIxPTR "-",
+                  reinterpret_cast<std::uintptr_t>(table->bytes().data()));
+    std::ifstream mappings("/proc/self/smaps");
+    std::string line;
+    while (std::getline(mappings, line) && !line.starts_with(start)) {
+    }
+    while (std::getline(mappings, line) && !line.starts_with("VmFlags:")) {
+    }
+    EXPECT_NE(line.find(" dd"), std::string::npos) << line;
+    return ::testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (status == kChildSkips) GTEST_SKIP() << "may not lock so much memory";
+  EXPECT_EQ(status, 0);
 }
 
 // A child that sleeps, with memory of its own where this process has its own.
