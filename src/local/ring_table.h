@@ -77,7 +77,6 @@ class RingSender {
   }
   // Shows the owner what was put. True if it sleeps and has to be woken, by the caller.
   bool ring();
-  bool is_closed() const { return ring_.is_closed(); }
 
  private:
   RingSender(RingTableHead& head, std::uint32_t number, const RingWriter& ring)
