@@ -457,14 +457,15 @@ constexpr ReasonInfo kReasons[] = {
      "vm.unprivileged_userfaultfd=1, or give access to /dev/userfaultfd; or register before "
      "threads are started."},
     {FramesExhausted, "frames_exhausted", Kernel,
-     "Moving pages into frames takes memory, up to three mappings for each 2 MiB or region, and a "
-     "userfaultfd of nobody else on them (object: errno; 0: all 16,384 slots are used).",
+     "Moving pages into frames takes memory, up to three mappings for each 2 MiB or region, a free "
+     "descriptor, and a userfaultfd of nobody else on them (object: errno; 0: all 16,384 slots are "
+     "used).",
      "None is needed: these pages stay ordinary memory. Register fewer, larger regions."},
     {FramesLeftShared, "frames_left_shared", Kernel,
      "Pages in frames become private memory again when they are deregistered, and in the child of "
-     "a fork; that takes memory, and leave to hold other threads' writes.",
+     "a fork; that takes memory, a free descriptor, and leave to hold other threads' writes.",
      "Their bytes are right, but a child of a fork shares them, and MADV_DONTNEED keeps them. Give "
-     "access to /dev/userfaultfd, or more memory."},
+     "access to /dev/userfaultfd, or more memory or descriptors."},
 };
 
 }  // namespace

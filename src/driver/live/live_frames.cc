@@ -44,6 +44,13 @@ Range<VirtSpace> whole_pages_in(Range<VirtSpace> buffer) {
   return {first, first < end ? distance(first, end) : 0};
 }
 
+Reason exhausted(const os::SystemError& error, Range<VirtSpace> pages) {
+  return {.id = ReasonId::FramesExhausted,
+          .object = static_cast<std::uint32_t>(error.number),
+          .address = pages.start.value,
+          .length = pages.length};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LiveFrames>, Reason> LiveFrames::open(const os::GuardedCopy& copy,
@@ -97,7 +104,9 @@ std::vector<pcie::Span> LiveFrames::take(Range<VirtSpace> buffer) {
     if (end > at) append(spans, {{at}, end - at});
     at = std::max(at, end);
   };
-  for (const OwnMapping& mapping : os::own_mappings(pages)) {
+  const auto mappings = os::own_mappings(pages);
+  if (!mappings) tell_(exhausted(mappings.error(), pages));
+  for (const OwnMapping& mapping : mappings ? *mappings : std::vector<OwnMapping>{}) {
     const Range<VirtSpace> part = common_part(mapping.range, pages);
     if (part.length == 0 || part.start.value < at) continue;
     leave_until(part.start.value);
@@ -189,21 +198,15 @@ ReasonId LiveFrames::why_not_movable(const OwnMapping& mapping, Range<VirtSpace>
 }
 
 Reason LiveFrames::move_in(Range<VirtSpace> pages, Spans& into) {
-  const auto failed = [&](const os::SystemError& error) {
-    return Reason{.id = ReasonId::FramesExhausted,
-                  .object = static_cast<std::uint32_t>(error.number),
-                  .address = pages.start.value,
-                  .length = pages.length};
-  };
   const std::uint32_t number = new_slot();
-  if (number == os::kFrameSlots) return failed({});
+  if (number == os::kFrameSlots) return exhausted({}, pages);
   auto moved = file_.prepare(number, pages.length);
   const Bytes alias{file_.slot(number), pages.length};
   if (moved) moved = mover_.to_file(pages, file_.fd(), os::slot_offset(number), alias);
   if (!moved) {
     file_.discard(number, 0, pages.length);
     free_slots_.push_back(number);
-    return failed(moved.error());
+    return exhausted(moved.error(), pages);
   }
   const std::uint64_t count = pages.length / kPage4K;
   Slot slot{.users = std::vector<std::uint32_t>(count, 1),
@@ -282,11 +285,16 @@ void LiveFrames::sweep() {
   bool is_all_found = true;
   for (const std::uint32_t number : idle_) {
     const Slot& slot = slots_.at(number);
-    move_back_slots(os::own_mappings({slot.start, os::kSlotBytes}));
+    if (const auto near = os::own_mappings({slot.start, os::kSlotBytes})) move_back_slots(*near);
     for (std::uint64_t page = 0; page < kSlotPages; ++page)
       is_all_found &= slot.pages[page] != Page::Used || slot.users[page] != 0;
   }
-  if (!is_all_found) move_back_slots(os::own_mappings_of(file_.identity()));
+  if (!is_all_found) {
+    if (const auto all = os::own_mappings_of(file_.identity()))
+      move_back_slots(*all);
+    else
+      keep_unfound(all.error());
+  }
   for (auto at = idle_.begin(); at != idle_.end();) {
     const std::uint32_t number = *at;
     Slot& slot = slots_.at(number);
@@ -295,6 +303,19 @@ void LiveFrames::sweep() {
     if (slot.used != 0 || slot.is_mapped) continue;
     slots_.erase(number);
     free_slots_.push_back(number);
+  }
+}
+
+// The kernel does not say what is mapped; what was not found may be.
+void LiveFrames::keep_unfound(const os::SystemError& error) {
+  tell_({.id = ReasonId::FramesLeftShared, .object = static_cast<std::uint32_t>(error.number)});
+  for (const std::uint32_t number : idle_) {
+    Slot& slot = slots_.at(number);
+    for (std::uint64_t page = 0; page < kSlotPages; ++page) {
+      if (slot.pages[page] != Page::Used || slot.users[page] != 0) continue;
+      slot.pages[page] = Page::Kept;
+      slot.is_mapped = true;
+    }
   }
 }
 
@@ -380,8 +401,12 @@ void LiveFrames::after_fork_in_parent() {
 
 std::uint64_t LiveFrames::leave_behind() {
   mover_.abandon();
+  file_.close_file();  // to read what is mapped takes a descriptor
   std::uint64_t shared_bytes = 0;
-  for (const OwnMapping& mapping : os::own_mappings_of(file_.identity())) {
+  const auto mappings = os::own_mappings_of(file_.identity());
+  if (!mappings)
+    for (const auto& [number, slot] : slots_) shared_bytes += slot.used * kPage4K;
+  for (const OwnMapping& mapping : mappings ? *mappings : std::vector<OwnMapping>{}) {
     if (is_own_view(mapping)) continue;
     const auto bytes = bytes_of(mapping, mapping.range);
     if (!bytes || !mover_.to_private(mapping.range, *bytes,

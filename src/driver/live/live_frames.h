@@ -62,7 +62,8 @@ class LiveFrames {
   // waits for it.
   void before_fork();
   void after_fork_in_parent();
-  // Returns how many bytes the child still shares with its parent, for want of memory.
+  // Returns how many bytes the child still shares with its parent, for want of memory or of
+  // a descriptor.
   std::uint64_t leave_behind();
 
  private:
@@ -70,7 +71,7 @@ class LiveFrames {
     Free,
     Used,
     Returned,  // during a sweep: it has been moved back
-    Kept,      // likewise: it is still mapped, and could not be
+    Kept,      // likewise: it is still mapped, or may be, and could not be
   };
   struct Slot {
     std::vector<std::uint32_t> users;  // of each page: how many regions have it
@@ -95,6 +96,7 @@ class LiveFrames {
   bool is_own_view(const os::OwnMapping& mapping) const;
   // Moves what no region has back to where it is mapped, or frees it.
   void sweep();
+  void keep_unfound(const os::SystemError& error);
   void move_back(const os::OwnMapping& mapping, Slot& slot);
   std::optional<ConstBytes> bytes_of(const os::OwnMapping& mapping, Range<VirtSpace> run) const;
   bool move_run_back(const os::OwnMapping& mapping, Range<VirtSpace> run);

@@ -5,6 +5,7 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ class Frames : public ::testing::Test {
   }
   std::uint64_t count(Counter counter) const { return tracer_.counters().get(counter); }
   bool is_private(const TestPages& pages, std::size_t index) const {
-    return !os::own_mappings(range(pages, index, 1)).front().shared;
+    return !os::own_mappings(range(pages, index, 1))->front().shared;
   }
 
   std::vector<std::uint64_t> counts_ = std::vector<std::uint64_t>(trace::kCounterCount);
@@ -265,13 +266,54 @@ TEST_F(Frames, MemoryThatTheProgramMovesAndLengthensComesBackWhereItIsThen) {
     frames_->give_back(spans);
     EXPECT_TRUE(now[0] == std::byte{7} && now[1] == std::byte{6} && now[kOld] == std::byte{8} &&
                 now[longer - 1] == std::byte{9});
-    for (const auto& mapping : os::own_mappings({{reinterpret_cast<std::uint64_t>(now)}, longer}))
-      EXPECT_FALSE(mapping.shared);
+    const auto mappings = os::own_mappings({{reinterpret_cast<std::uint64_t>(now)}, longer});
+    ASSERT_TRUE(mappings);
+    for (const auto& mapping : *mappings) EXPECT_FALSE(mapping.shared);
     EXPECT_EQ(count(Counter::FramesOrphaned), 0u);
     ::munmap(now, longer);
     return;
   }
   FAIL() << "nothing was lengthened";
+}
+
+// Until they are closed again.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// A program that has as many files open as it may cannot be told what it has mapped.
+TEST_F(Frames, NothingIsLostWhereTheKernelDoesNotSayWhatIsMapped) {
+  const TestPages pages(4);
+  pages.fill(12);
+  const auto early = frames_->take(range(pages, 0, 2));
+  std::vector<pcie::Span> late;
+  {
+    const NoMoreDescriptors none;
+    frames_->give_back(early);
+    late = frames_->take(range(pages, 2, 2));
+  }
+  EXPECT_EQ(told_, (std::vector{ReasonId::FramesLeftShared, ReasonId::FramesExhausted}));
+  for (std::size_t i = 0; i < 4 * kPage4K; ++i)
+    ASSERT_EQ(pages.bytes()[i], TestPages::value_at(i, 12)) << i;
+  EXPECT_EQ(count(Counter::FramesOrphaned), 0u);
+  EXPECT_EQ(late.size(), 1u);
+  EXPECT_FALSE(are_frames(late));
+  frames_->give_back(late);  // and what was left shared
+  EXPECT_TRUE(is_private(pages, 0) && is_private(pages, 1));
+  for (std::size_t i = 0; i < 4 * kPage4K; ++i)
+    ASSERT_EQ(pages.bytes()[i], TestPages::value_at(i, 12)) << i;
+  EXPECT_EQ(count(Counter::FramesReturned), 2u);
 }
 
 TEST_F(Frames, AreOfOneDeviceInAProcess) {
@@ -313,6 +355,18 @@ TEST_F(Frames, AChildHasItsOwnCopyAsOfTheFork) {
   EXPECT_EQ(pages.page(1)[0], TestPages::value_at(kPage4K, 7));
   ::close(told[0]);
   ::close(told[1]);
+}
+
+TEST_F(Frames, AChildThatCannotCopySaysHowMuchItShares) {
+  const TestPages pages(3);
+  const auto spans = frames_->take(range(pages, 0, 3));
+  frames_->before_fork();
+  const int status = os::run_in_child([&] {
+    const NoMoreDescriptors none;
+    return frames_->leave_behind() == 3 * kPage4K ? 0 : 1;
+  });
+  frames_->after_fork_in_parent();
+  EXPECT_EQ(status, 0);
 }
 
 // Whatever is registered and deregistered, and in whatever order, every write of another thread

@@ -53,7 +53,9 @@ class FrameFile {
   // Gives memory back; it reads as zeros. REQUIRES: whole pages.
   void discard(std::uint32_t slot, std::uint64_t at, std::uint64_t bytes);
 
-  // In the child of a fork: the parent's memory is not reached from here any more.
+  // In the child of a fork: what is mapped stays.
+  void close_file() { fd_.reset(); }
+  // Likewise: the parent's memory is not reached from here any more.
   void abandon();
 
  private:

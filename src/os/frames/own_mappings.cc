@@ -19,12 +19,20 @@ struct LinesClosed {
 };
 using Lines = std::unique_ptr<std::FILE, LinesClosed>;
 
+using Mappings = Result<std::vector<OwnMapping>, SystemError>;
+
+constexpr const char* kMaps = "/proc/self/maps";
+
+// visit() says whether it wants more.
 template <class Visit>
-void for_each_line(const char* path, Visit visit) {
-  const Lines file(std::fopen(path, "re"));
+Result<void, SystemError> for_each_line(Visit visit) {
+  const Lines file(std::fopen(kMaps, "re"));
+  if (!file) return last_error("open");
   char line[4352];  // a path of PATH_MAX and what is before it
-  while (file && std::fgets(line, sizeof line, file.get()) != nullptr)
-    if (!visit(line)) return;
+  while (std::fgets(line, sizeof line, file.get()) != nullptr)
+    if (!visit(line)) return {};
+  if (std::ferror(file.get()) != 0) return last_error("read");
+  return {};
 }
 
 }  // namespace
@@ -100,7 +108,7 @@ std::optional<OwnMapping> ask_for_mapping(int maps, std::uint64_t address) {
 
 // Nothing if the kernel cannot be asked so. It costs the same however many mappings there are.
 std::optional<std::vector<OwnMapping>> asked_mappings(Range<VirtSpace> range) {
-  const OwnedFd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  const OwnedFd maps(::open(kMaps, O_RDONLY | O_CLOEXEC));
   std::vector<OwnMapping> found;
   const std::uint64_t end = range.start.value + range.length;
   for (std::uint64_t at = range.start.value; at < end;) {
@@ -115,28 +123,30 @@ std::optional<std::vector<OwnMapping>> asked_mappings(Range<VirtSpace> range) {
 
 }  // namespace
 
-std::vector<OwnMapping> own_mappings(Range<VirtSpace> range) {
+Mappings own_mappings(Range<VirtSpace> range) {
   if (auto asked = asked_mappings(range)) return std::move(*asked);
   return read_mappings(range);
 }
 
-std::vector<OwnMapping> read_mappings(Range<VirtSpace> range) {
+Mappings read_mappings(Range<VirtSpace> range) {
   std::vector<OwnMapping> found;
-  for_each_line("/proc/self/maps", [&](const char* line) {
+  const auto read = for_each_line([&](const char* line) {
     auto mapping = mapping_of_line(line);
     if (mapping && mapping->range.overlaps(range)) found.push_back(std::move(*mapping));
     return !mapping || mapping->range.start < advance(range.start, range.length);
   });
+  if (!read) return read.error();
   return found;
 }
 
-std::vector<OwnMapping> own_mappings_of(const FileIdentity& file) {
+Mappings own_mappings_of(const FileIdentity& file) {
   std::vector<OwnMapping> found;
-  for_each_line("/proc/self/maps", [&](const char* line) {
+  const auto read = for_each_line([&](const char* line) {
     auto mapping = mapping_of_line(line);
     if (mapping && mapping->is_of(file)) found.push_back(std::move(*mapping));
     return true;
   });
+  if (!read) return read.error();
   return found;
 }
 

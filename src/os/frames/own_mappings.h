@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/range.h"
+#include "base/result.h"
 #include "os/owned_fd.h"
+#include "os/system_error.h"
 
 namespace softhca::os {
 
@@ -31,11 +33,12 @@ struct OwnMapping {
 std::optional<OwnMapping> mapping_of_line(const char* line);
 
 // The mappings that overlap the range, in order, as they are (not cut to it).
-std::vector<OwnMapping> own_mappings(Range<VirtSpace> range);
+// FAILS WITH what the kernel says, for all of these: EMFILE, ENOENT (no procfs)
+Result<std::vector<OwnMapping>, SystemError> own_mappings(Range<VirtSpace> range);
 // The same, by reading all of the file, as kernels before 6.11 need it.
-std::vector<OwnMapping> read_mappings(Range<VirtSpace> range);
+Result<std::vector<OwnMapping>, SystemError> read_mappings(Range<VirtSpace> range);
 // Those of one file.
-std::vector<OwnMapping> own_mappings_of(const FileIdentity& file);
+Result<std::vector<OwnMapping>, SystemError> own_mappings_of(const FileIdentity& file);
 
 // How many threads this process has.
 std::uint64_t own_thread_count();
