@@ -212,7 +212,8 @@ Reason LiveFrames::move_in(Range<VirtSpace> pages, Spans& into) {
   Slot slot{.users = std::vector<std::uint32_t>(count, 1),
             .pages = std::vector<Page>(count, Page::Used),
             .used = static_cast<std::uint32_t>(count),
-            .start = pages.start};
+            .start = pages.start,
+            .bytes = pages.length};
   slot.users.resize(kSlotPages);
   slot.pages.resize(kSlotPages);
   slots_.emplace(number, std::move(slot));
@@ -288,6 +289,7 @@ void LiveFrames::sweep() {
     if (const auto near = os::own_mappings({slot.start, os::kSlotBytes})) move_back_slots(*near);
     for (std::uint64_t page = 0; page < kSlotPages; ++page)
       is_all_found &= slot.pages[page] != Page::Used || slot.users[page] != 0;
+    is_all_found &= !file_.has_more(number, slot.bytes);
   }
   if (!is_all_found) {
     if (const auto all = os::own_mappings_of(file_.identity()))
@@ -301,6 +303,7 @@ void LiveFrames::sweep() {
     free_unmapped(number, slot);
     at = slot.is_mapped ? std::next(at) : idle_.erase(at);
     if (slot.used != 0 || slot.is_mapped) continue;
+    if (file_.has_more(number, slot.bytes)) file_.discard(number, 0, os::slot_offset(1));
     slots_.erase(number);
     free_slots_.push_back(number);
   }
@@ -311,6 +314,7 @@ void LiveFrames::keep_unfound(const os::SystemError& error) {
   tell_({.id = ReasonId::FramesLeftShared, .object = static_cast<std::uint32_t>(error.number)});
   for (const std::uint32_t number : idle_) {
     Slot& slot = slots_.at(number);
+    slot.is_mapped |= file_.has_more(number, slot.bytes);
     for (std::uint64_t page = 0; page < kSlotPages; ++page) {
       if (slot.pages[page] != Page::Used || slot.users[page] != 0) continue;
       slot.pages[page] = Page::Kept;

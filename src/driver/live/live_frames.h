@@ -77,8 +77,9 @@ class LiveFrames {
     std::vector<std::uint32_t> users;  // of each page: how many regions have it
     std::vector<Page> pages;
     std::uint32_t used = 0;
-    VirtAddr start;          // where its pages were in the program when they were moved
-    bool is_mapped = false;  // after a sweep: somewhere in the program, without a region
+    VirtAddr start;           // where its pages were in the program when they were moved
+    std::uint64_t bytes = 0;  // how much that was; what is behind it the program has added
+    bool is_mapped = false;   // after a sweep: somewhere in the program, without a region
   };
   using Spans = std::vector<pcie::Span>;
 

@@ -276,6 +276,40 @@ TEST_F(Frames, MemoryThatTheProgramMovesAndLengthensComesBackWhereItIsThen) {
   FAIL() << "nothing was lengthened";
 }
 
+// A slot is given out again, and then what a program has lengthened by begins with zeros, too.
+TEST_F(Frames, WhatALengthenedMappingHadIsNotSeenByTheNext) {
+  constexpr std::size_t kFew = 2 * kPage4K;
+  for (const std::size_t longer : {8 * kPage4K, 2 * os::kSlotBytes, 2 * os::kSlotBytes}) {
+    void* const old =
+        ::mmap(nullptr, kFew, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto spans = frames_->take({{reinterpret_cast<std::uint64_t>(old)}, kFew});
+    ASSERT_TRUE(are_frames(spans));
+    EXPECT_EQ(view(spans[0]), reinterpret_cast<std::byte*>(frames_->memory().start.value));
+    void* const moved = ::mremap(old, kFew, longer, MREMAP_MAYMOVE);
+    ASSERT_NE(moved, MAP_FAILED);
+    const Bytes added(static_cast<std::byte*>(moved) + kFew, longer - kFew);
+    EXPECT_EQ(std::ranges::count(added, std::byte{0}), static_cast<std::ptrdiff_t>(added.size()));
+    std::ranges::fill(added, std::byte{9});
+    frames_->give_back(spans);
+    EXPECT_EQ(std::ranges::count(added, std::byte{9}), static_cast<std::ptrdiff_t>(added.size()));
+    ::munmap(moved, longer);
+  }
+}
+
+TEST_F(Frames, WhatIsLeftFarBehindOfALengthenedMappingComesBack) {
+  constexpr std::size_t kPages = 3 * os::kSlotBytes / kPage4K;
+  const TestPages pages(kPages);
+  pages.unmap(2, kPages - 2);
+  const auto spans = frames_->take(range(pages, 0, 2));
+  if (::mremap(pages.page(0), 2 * kPage4K, kPages * kPage4K, 0) == MAP_FAILED)
+    GTEST_SKIP() << "somebody has the place";
+  pages.page(kPages - 1)[5] = std::byte{5};
+  pages.unmap(2, kPages - 3);
+  frames_->give_back(spans);
+  EXPECT_TRUE(is_private(pages, 0) && is_private(pages, kPages - 1));
+  EXPECT_EQ(pages.page(kPages - 1)[5], std::byte{5});
+}
+
 // Until they are closed again.
 class NoMoreDescriptors {
  public:

@@ -84,6 +84,11 @@ Result<void, SystemError> FrameFile::prepare(std::uint32_t number, std::uint64_t
   return {};
 }
 
+bool FrameFile::has_more(std::uint32_t number, std::uint64_t bytes) const {
+  const off_t next = ::lseek(fd_.get(), static_cast<off_t>(slot_offset(number) + bytes), SEEK_DATA);
+  return next >= 0 && next < static_cast<off_t>(slot_offset(number + 1));
+}
+
 void FrameFile::discard(std::uint32_t number, std::uint64_t at, std::uint64_t bytes) {
   ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(slot_offset(number) + at), static_cast<off_t>(bytes));

@@ -50,6 +50,9 @@ class FrameFile {
   // Maps a slot for the device, and gives its first `bytes` memory. FAILS WITH ENOMEM, EFAULT
   // (no memory left), EAGAIN
   Result<void, SystemError> prepare(std::uint32_t slot, std::uint64_t bytes);
+  // Whether there is memory behind the first bytes of a slot: somebody has lengthened a mapping of
+  // it, and written there.
+  bool has_more(std::uint32_t slot, std::uint64_t bytes) const;
   // Gives memory back; it reads as zeros. REQUIRES: whole pages.
   void discard(std::uint32_t slot, std::uint64_t at, std::uint64_t bytes);
 
