@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -124,6 +125,8 @@ PeerFrames::~PeerFrames() {
 
 void PeerFrames::abandon() {
   fd_.reset();
+  g_peer_slots -=
+      static_cast<int>(slots_.size()) - static_cast<int>(std::ranges::count(slots_, nullptr));
   slots_.clear();
 }
 
