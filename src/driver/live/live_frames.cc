@@ -231,21 +231,27 @@ std::uint32_t LiveFrames::new_slot() {
 
 void LiveFrames::keep_addresses(Range<VirtSpace> pages) {
   ++kept_[{pages.start.value, end_of(pages)}];
+  longest_kept_ = std::max(longest_kept_, pages.length);
+}
+
+// The first one that may end behind `at`.
+LiveFrames::Stretches::const_iterator LiveFrames::kept_near(std::uint64_t at) const {
+  return kept_.lower_bound({at - std::min(at, longest_kept_), 0});
 }
 
 // Where the first stretch begins that is kept by its address and ends behind `at`, but not before
 // `at`; and how far the longest one reaches that has `at`.
 std::uint64_t LiveFrames::kept_from(std::uint64_t at) const {
   std::uint64_t from = ~std::uint64_t{0};
-  for (const auto& [stretch, times] : kept_)
-    if (stretch.second > at) from = std::min(from, std::max(stretch.first, at));
+  for (auto one = kept_near(at); one != kept_.end() && one->first.first < from; ++one)
+    if (one->first.second > at) from = std::max(one->first.first, at);
   return from;
 }
 
 std::uint64_t LiveFrames::kept_to(std::uint64_t at) const {
   std::uint64_t to = at;
-  for (const auto& [stretch, times] : kept_)
-    if (stretch.first <= at) to = std::max(to, stretch.second);
+  for (auto one = kept_near(at); one != kept_.end() && one->first.first <= at; ++one)
+    to = std::max(to, one->first.second);
   return to;
 }
 
@@ -255,6 +261,7 @@ void LiveFrames::give_back(std::span<const pcie::Span> spans) {
       const auto kept = kept_.find({span.start.value, span.start.value + span.bytes});
       ASSERT(kept != kept_.end());
       if (--kept->second == 0) kept_.erase(kept);
+      if (kept_.empty()) longest_kept_ = 0;
       continue;
     }
     const std::uint64_t first = (span.start.value - memory().start.value) / kPage4K;

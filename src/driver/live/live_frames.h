@@ -82,6 +82,8 @@ class LiveFrames {
     bool is_mapped = false;   // after a sweep: somewhere in the program, without a region
   };
   using Spans = std::vector<pcie::Span>;
+  // Start and end, and how often.
+  using Stretches = std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t>;
 
   LiveFrames(os::FrameFile file, const os::GuardedCopy& copy, trace::Tracer& tracer, Tell tell);
   void take_part(const os::OwnMapping& mapping, Range<VirtSpace> part, Spans& into);
@@ -91,6 +93,7 @@ class LiveFrames {
   trace::Reason move_in(Range<VirtSpace> pages, Spans& into);
   void append(Spans& spans, pcie::Span span) const;
   bool is_frame(const pcie::Span& span) const;
+  Stretches::const_iterator kept_near(std::uint64_t at) const;
   std::uint64_t kept_from(std::uint64_t at) const;
   std::uint64_t kept_to(std::uint64_t at) const;
   bool may_move() const;
@@ -112,8 +115,9 @@ class LiveFrames {
   std::set<std::uint32_t> idle_;  // those with pages that no region has
   std::vector<std::uint32_t> free_slots_;
   std::uint32_t next_slot_ = 0;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> kept_;  // start, end: times
-  std::optional<os::ChildWait> child_;                                     // around a fork
+  Stretches kept_;                      // by their addresses
+  std::uint64_t longest_kept_ = 0;      // no stretch was longer since there was none
+  std::optional<os::ChildWait> child_;  // around a fork
 };
 
 }  // namespace softhca::driver

@@ -199,6 +199,22 @@ TEST_F(Frames, PagesThatAnotherRegionReachesByAddressAreNotMoved) {
   EXPECT_EQ(told_, std::vector{ReasonId::FramesKeptByAddress});
 }
 
+TEST_F(Frames, LongAndShortStretchesAreKeptBesideEachOther) {
+  const TestPages pages(20);
+  frames_->keep_addresses(range(pages, 12, 1));
+  frames_->keep_addresses(range(pages, 0, 10));
+  frames_->keep_addresses(range(pages, 3, 1));
+  const auto spans = frames_->take(range(pages, 8, 8));
+  ASSERT_EQ(spans.size(), 4u);
+  EXPECT_EQ(spans[0].start.value, pages.address(8));
+  EXPECT_EQ(spans[0].bytes, 2 * kPage4K);
+  EXPECT_EQ(spans[2].start.value, pages.address(12));
+  EXPECT_EQ(spans[2].bytes, kPage4K);
+  EXPECT_TRUE(are_frames({spans[1], spans[3]}));
+  frames_->give_back(spans);
+  EXPECT_TRUE(is_private(pages, 10) && is_private(pages, 15));
+}
+
 // An allocator's records may lie beside a buffer, and a child of a fork needs them as they were.
 TEST_F(Frames, WhatLiesBesideABufferInItsPagesIsNotMoved) {
   const TestPages pages(4);
