@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -194,9 +195,10 @@ void print_frames(const PublishedDevice& device, Terminal& terminal) {
   const std::uint64_t moved = counter(device, FramesMoved);
   if (moved == 0) return;
   const std::uint64_t orphaned = counter(device, FramesOrphaned);
-  const std::uint64_t now = moved - counter(device, FramesReturned) - orphaned;
+  // It counts on while we read.
+  const std::uint64_t gone = std::min(moved, counter(device, FramesReturned) + orphaned);
   terminal.out << fmt::format("  frames: {} bytes lie in the device's memory",
-                              grouped(now * kPage4K));
+                              grouped((moved - gone) * kPage4K));
   if (orphaned != 0)
     terminal.out << fmt::format("; {} were unmapped under a region", grouped(orphaned * kPage4K));
   terminal.out << "\n";
