@@ -240,9 +240,11 @@ void Connections::look_for_ended(Time now) {
   if (!parts_.ended_processes) return;
   for (const std::uint32_t block : parts_.ended_processes())
     ended_.push_back({block, now + kLastWords});
-  for (; !ended_.empty() && ended_.front().believed_from <= now; ended_.pop_front())
+  for (; !ended_.empty() && ended_.front().believed_from <= now; ended_.pop_front()) {
     agent_.on_peer_ended(
         ended_.front().block, [this](const wire::Gid& gid) { return is_own(gid); }, now);
+    has_heard_ = true;
+  }
 }
 
 void Connections::tell_removal(const Reason& why) {
