@@ -25,13 +25,6 @@ constexpr Duration kLookEvery = milliseconds(1);
 using Pieces = std::array<os::MemoryPiece, os::kPiecesAtOnce>;
 static_assert(os::kPiecesAtOnce >= pcie::SpanList::kCapacity);
 
-std::span<const os::MemoryPiece> pieces_of(std::span<const pcie::Span> spans, Pieces& room) {
-  std::ranges::transform(spans, room.begin(), [](const pcie::Span& span) {
-    return os::MemoryPiece{span.start.value, span.bytes};
-  });
-  return std::span(room).first(spans.size());
-}
-
 os::MemoryPiece piece_of(std::uint64_t& word) {
   return {reinterpret_cast<std::uintptr_t>(&word), sizeof word};
 }

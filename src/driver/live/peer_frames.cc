@@ -12,14 +12,7 @@ namespace {
 
 using Iovecs = std::array<os::MemoryPiece, FramePieces::kCapacity>;
 
-std::span<const os::MemoryPiece> addresses_of(std::span<const pcie::Span> spans, Iovecs& room) {
-  std::ranges::transform(spans, room.begin(), [](const pcie::Span& span) {
-    return os::MemoryPiece{span.start.value, span.bytes};
-  });
-  return std::span(room).first(spans.size());
-}
-
-std::span<const os::MemoryPiece> addresses_of(std::span<const Bytes> pieces, Iovecs& room) {
+std::span<const os::MemoryPiece> pieces_of(std::span<const Bytes> pieces, Iovecs& room) {
   std::ranges::transform(pieces, room.begin(), [](Bytes piece) {
     return os::MemoryPiece{reinterpret_cast<std::uintptr_t>(piece.data()), piece.size()};
   });
@@ -48,6 +41,14 @@ void for_each_stretch(std::span<const pcie::Span> local, std::span<const Bytes> 
 }
 
 }  // namespace
+
+std::span<const os::MemoryPiece> pieces_of(std::span<const pcie::Span> spans,
+                                           std::span<os::MemoryPiece> room) {
+  std::ranges::transform(spans, room.begin(), [](const pcie::Span& span) {
+    return os::MemoryPiece{span.start.value, span.bytes};
+  });
+  return room.first(spans.size());
+}
 
 bool FramePieces::append(std::byte* start, std::uint64_t bytes) {
   if (start == nullptr || count_ == kCapacity) return false;
@@ -87,7 +88,7 @@ bool write_frames(std::span<const pcie::Span> local, bool is_plain, const FrameP
   Iovecs here;
   Iovecs there;
   return to.all().size() <= os::kPiecesAtOnce &&
-         os::read_from(os::own_pid(), addresses_of(local, here), addresses_of(to.all(), there));
+         os::read_from(os::own_pid(), pieces_of(local, here), pieces_of(to.all(), there));
 }
 
 bool read_frames(std::span<const pcie::Span> local, bool is_plain, const FramePieces& from) {
@@ -99,7 +100,7 @@ bool read_frames(std::span<const pcie::Span> local, bool is_plain, const FramePi
   Iovecs here;
   Iovecs there;
   return from.all().size() <= os::kPiecesAtOnce &&
-         os::write_to(os::own_pid(), addresses_of(from.all(), there), addresses_of(local, here));
+         os::write_to(os::own_pid(), pieces_of(from.all(), there), pieces_of(local, here));
 }
 
 // The program gets the value before the word changes: where it cannot, nothing has happened.

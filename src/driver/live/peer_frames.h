@@ -16,9 +16,14 @@
 #include "driver/table_memory.h"
 #include "nic/same_host.h"
 #include "os/frames/frame_file.h"
+#include "os/guarded_copy.h"
 #include "pcie/port.h"
 
 namespace softhca::driver {
+
+// Spans of a process as the kernel's calls take them. REQUIRES: room for all.
+std::span<const os::MemoryPiece> pieces_of(std::span<const pcie::Span> spans,
+                                           std::span<os::MemoryPiece> room);
 
 // The peer's bytes, as this process sees them, piece by piece.
 class FramePieces {
