@@ -46,26 +46,52 @@ std::optional<PeerTables> PeerTables::over(ConstBytes memory) {
   return PeerTables(memory, header);
 }
 
-std::optional<std::uint32_t> PeerTables::domain_of(const nic::Connection& connection,
-                                                   wire::Psn next, WorkOpcode kind) const {
+// The record of a queue pair that is connected to ours; null if it is not, or waits for another
+// PSN, or its program does not know yet that it is.
+const nic::QpRecord* PeerTables::other_end(const nic::Connection& connection, wire::Psn next,
+                                           nic::Expected& expected) const {
   const std::uint32_t index = connection.peer.value - header_.first_qpn;
-  if (index >= header_.qps) return std::nullopt;
+  if (index >= header_.qps) return nullptr;
   const std::uint64_t at = header_.qps_at + index * sizeof(nic::QpRecord);
   const auto state = static_cast<QpState>(word_at(memory_, at + offsetof(nic::QpRecord, state)));
-  if (state < QpState::Rtr || state > QpState::Sqd) return std::nullopt;
+  if (state < QpState::Rtr || state > QpState::Sqd) return nullptr;
   const auto* record = reinterpret_cast<const nic::QpRecord*>(memory_.data() + at);
-  const auto expected =
-      nic::Expected::of_word(word_at(memory_, at + offsetof(nic::QpRecord, expects)));
+  expected = nic::Expected::of_word(word_at(memory_, at + offsetof(nic::QpRecord, expects)));
   const bool is_other_end = record->qpn == connection.peer.value &&
                             record->dest_qpn == connection.own.value &&
                             record->type == static_cast<std::uint32_t>(transport::QpType::Rc) &&
                             is_address(record->destination, connection.own_address) &&
                             is_address(record->source, connection.peer_address);
-  const bool takes_it = (record->access & right_of(kind)) != 0 && expected.established &&
-                        (kind == WorkOpcode::Write || expected.reads != 0) &&
-                        expected.psn == next.value;
-  if (!is_other_end || !takes_it) return std::nullopt;
+  return is_other_end && expected.established && expected.psn == next.value ? record : nullptr;
+}
+
+std::optional<std::uint32_t> PeerTables::domain_of(const nic::Connection& connection,
+                                                   wire::Psn next, WorkOpcode kind) const {
+  nic::Expected expected;
+  const nic::QpRecord* const record = other_end(connection, next, expected);
+  const bool takes_it = record != nullptr && (record->access & right_of(kind)) != 0 &&
+                        (kind == WorkOpcode::Write || expected.reads != 0);
+  if (!takes_it) return std::nullopt;
   return record->pd;
+}
+
+std::optional<PeerTables::Receives> PeerTables::receives_of(const nic::Connection& connection,
+                                                            wire::Psn next) const {
+  nic::Expected expected;
+  const nic::QpRecord* const record = other_end(connection, next, expected);
+  if (record == nullptr) return std::nullopt;
+  const Receives found{
+      .pd = record->pd,
+      .generation = record->generation,
+      .posted = __atomic_load_n(&record->receive_posted, __ATOMIC_ACQUIRE),
+      .done = __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE),
+      .ring = {record->receive_bus},
+      .slots = record->receive_slots,
+      .stride = record->receive_stride,
+  };
+  const bool makes_sense = (found.slots & (found.slots - 1)) == 0 &&
+                           found.stride >= sizeof(nic::ReceiveWqe) && found.stride <= kPage4K;
+  return found.slots == 0 || makes_sense ? std::optional(found) : std::nullopt;
 }
 
 // A copy of a record that is valid.

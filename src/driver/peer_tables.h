@@ -33,12 +33,31 @@ class PeerTables {
   std::optional<std::uint32_t> domain_of(const nic::Connection& connection, wire::Psn next,
                                          transport::WorkOpcode kind) const;
 
+  // The receive queue of the other end of the connection, if it takes messages now, and has
+  // executed all before the PSN `next`.
+  struct Receives {
+    std::uint32_t pd{};
+    std::uint32_t generation{};  // of its queue pair
+    std::uint32_t posted{};      // modulo 2^32
+    std::uint32_t done{};
+    BusAddr ring;
+    std::uint32_t slots{};  // 0: it has none of its own; else a power of two
+    std::uint32_t stride{};
+  };
+  std::optional<Receives> receives_of(const nic::Connection& connection, wire::Psn next) const;
+  // Appends where in the peer's process bytes lie that its device reads. False as locate().
+  bool locate_ring(BusAddr at, std::uint64_t bytes, pcie::SpanList& into) const {
+    return translate(at, bytes, pcie::Direction::Read, into);
+  }
+
   // Appends where in the peer's process the bytes of an access by its queue pair `qpn` are. False
   // if it is not plainly allowed, or there is no room for more pieces.
   bool locate(const nic::KeyAccess& access, wire::Qpn qpn, pcie::SpanList& into) const;
 
  private:
   PeerTables(ConstBytes memory, const TableHeader& header) : memory_(memory), header_(header) {}
+  const nic::QpRecord* other_end(const nic::Connection& connection, wire::Psn next,
+                                 nic::Expected& expected) const;
   std::optional<nic::KeyRecord> record(std::uint32_t index) const;
   bool locate_in_region(const nic::KeyRecord& region, std::uint64_t address, std::uint64_t bytes,
                         pcie::Direction direction, pcie::SpanList& into) const;

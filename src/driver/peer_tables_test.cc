@@ -182,6 +182,32 @@ TEST(PeerTables, KnowWhetherAllBeforeIsExecuted) {
   EXPECT_TRUE(peer.takes(WorkOpcode::Write));
 }
 
+// Messages need no right of the queue pair.
+TEST(PeerTables, TellWhichReceivesThePeerHasPosted) {
+  Peer peer;
+  nic::QpRecord& record = peer.record();
+  record.access = 0;
+  record.receive_posted = 9;
+  record.receive_done = 4;
+  record.receive_bus = kBus;
+  record.receive_slots = 16;
+  record.receive_stride = 64;
+  const auto found = peer.seen->receives_of(peer.connection, {500});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->pd, 2u);
+  EXPECT_EQ(found->posted, 9u);
+  EXPECT_EQ(found->done, 4u);
+  EXPECT_EQ(found->ring.value, kBus);
+  EXPECT_FALSE(peer.seen->receives_of(peer.connection, {501})) << "packets are under way";
+  record.receive_slots = 12;
+  EXPECT_FALSE(peer.seen->receives_of(peer.connection, {500})) << "no power of two";
+  record.receive_slots = 16;
+  record.receive_stride = 8;
+  EXPECT_FALSE(peer.seen->receives_of(peer.connection, {500})) << "no room for a request";
+  record.receive_slots = 0;
+  EXPECT_TRUE(peer.seen->receives_of(peer.connection, {500})) << "it shares its receives";
+}
+
 // Whatever a process writes into its own tables, nobody reads beyond them.
 TEST(PeerTables, BelieveNoNumber) {
   Peer peer;

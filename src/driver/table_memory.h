@@ -15,7 +15,7 @@
 namespace softhca::driver {
 
 inline constexpr char kTableMagic[8] = {'S', 'O', 'F', 'T', 'H', 'C', 'A', '\0'};
-inline constexpr std::uint32_t kTableVersion = 6;
+inline constexpr std::uint32_t kTableVersion = 7;
 inline constexpr const char* kTableName = "softhca:";  // then the device's name; shows in /proc
 
 struct TableHeader {

@@ -53,6 +53,9 @@ class Link {
   // How the next frame for that queue pair goes, and so what it needs.
   virtual Way way_to(const wire::Datagram&, wire::Qpn, Time) { return {}; }
 
+  // Whether a frame for that queue pair goes through memory and certainly finds room there now.
+  virtual bool has_memory_room(const wire::Datagram&, wire::Qpn, Time) { return false; }
+
   // How many of `wanted` frames for that queue pair should be made now. What is made and finds no
   // room is in the way of others.
   virtual std::size_t room_for(const wire::Datagram&, wire::Qpn, std::size_t wanted, Time) {

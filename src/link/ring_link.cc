@@ -45,6 +45,13 @@ Way RingLink::way_to(const wire::Datagram& path, wire::Qpn qpn, Time now) {
   return {.is_memory = route->peer.has_value(), .why_not = route->why_not};
 }
 
+bool RingLink::has_memory_room(const wire::Datagram& path, wire::Qpn qpn, Time now) {
+  Route* const route = route_of(path, qpn, now);
+  if (route == nullptr || !route->peer) return false;
+  route->peer->sender.prefetch();
+  return !route->peer->sender.is_closed() && route->peer->sender.room_for(kLongestFrame, 1) != 0;
+}
+
 std::size_t RingLink::room_for(const wire::Datagram& path, wire::Qpn qpn, std::size_t wanted,
                                Time now) {
   Route* const route = route_of(path, qpn, now);

@@ -57,6 +57,7 @@ class RingLink final : public Link {
   Time next_arrival() const override { return parts_.inner.next_arrival(); }
   Way way_to(const wire::Datagram& path, wire::Qpn qpn, Time now) override;
 
+  bool has_memory_room(const wire::Datagram& path, wire::Qpn qpn, Time now) override;
   std::size_t room_for(const wire::Datagram& path, wire::Qpn qpn, std::size_t wanted,
                        Time now) override;
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/assert.h"
+#include "base/prefetch.h"
 
 namespace softhca::local {
 
@@ -112,6 +113,13 @@ bool RingWriter::put(const MailHead& head, ConstBytes frame) {
   return true;
 }
 
+void RingWriter::prefetch() const {
+  prefetch_for_write(control_);
+  const std::byte* const next = ring_.data() + place(at_);
+  prefetch_for_write(next);
+  prefetch_for_write(next + kUnit);
+}
+
 bool RingWriter::publish() {
   if (at_ == published_) return false;
   word(control_->written).store(at_, std::memory_order_release);
@@ -157,6 +165,13 @@ std::size_t RingReader::close() {
   closed_ = true;
   std::atomic_ref(control_->closed).store(1);
   return 0;
+}
+
+void RingReader::prefetch() const {
+  softhca::prefetch(control_);
+  const std::byte* const next = ring_.data() + place(at_);
+  softhca::prefetch(next);
+  softhca::prefetch(next + kUnit);
 }
 
 bool RingReader::has_more() const {

@@ -52,6 +52,8 @@ class RingWriter {
   bool put(const MailHead& head, ConstBytes frame);
   // How many frames of that size surely find room now, `wanted` at most.
   std::size_t room_for(std::size_t frame_bytes, std::size_t wanted);
+  // Asks for the cache lines of the next frame.
+  void prefetch() const;
   // False if there was nothing to publish.
   bool publish();
   bool is_closed() const;
@@ -78,6 +80,8 @@ class RingReader {
 
   // Frames in order, as many as there is room for. Their bytes stay until release().
   std::size_t read(std::span<RingFrame> out);
+  // Asks for the cache lines of what comes next.
+  void prefetch() const;
   // There is more than was read.
   bool has_more() const;
   // The writer may use what was read.

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/assert.h"
+#include "base/prefetch.h"
 
 namespace softhca::local {
 
@@ -49,7 +50,11 @@ std::size_t RingTable::receive(std::span<RingFrame> out) {
     const std::uint64_t looked_at =
         i == 0 ? from_first : (i == kWords ? ~from_first : ~std::uint64_t{0});
     const auto word = bits(*head_, number);
-    if ((word.load(std::memory_order_relaxed) & looked_at) == 0) continue;
+    const std::uint64_t seen = word.load(std::memory_order_relaxed) & looked_at;
+    if (seen == 0) continue;
+    // The lines behind it come at the same time.
+    const std::optional<RingReader>& likely = readers_[number + std::countr_zero(seen)];
+    if (likely) likely->prefetch();
     std::uint64_t rung = word.fetch_and(~looked_at) & looked_at;
     for (; rung != 0 && count < out.size(); rung &= rung - 1) {
       const std::uint32_t ring = number + static_cast<std::uint32_t>(std::countr_zero(rung));
@@ -87,6 +92,11 @@ std::optional<RingSender> RingSender::open(Bytes memory, std::uint32_t number) {
   const auto ring = RingWriter::open(head.controls[number], ring_at(memory, number));
   if (!ring) return std::nullopt;
   return RingSender(head, number, *ring);
+}
+
+void RingSender::prefetch() const {
+  ring_.prefetch();
+  prefetch_for_write(&head_->rung[number_ / kBitsInWord]);
 }
 
 bool RingSender::ring() {

@@ -75,6 +75,9 @@ class RingSender {
   std::size_t room_for(std::size_t frame_bytes, std::size_t wanted) {
     return ring_.room_for(frame_bytes, wanted);
   }
+  bool is_closed() const { return ring_.is_closed(); }
+  // Asks for the cache lines that the next frame needs: they are with the owner.
+  void prefetch() const;
   // Shows the owner what was put. True if it sleeps and has to be woken, by the caller.
   bool ring();
 

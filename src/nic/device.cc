@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -69,13 +70,16 @@ void Device::create_qp(const QpContext& context) {
   slot = {};
   QpRecord& record = tables_.qps[index];
   slot.qp = std::make_unique<QueuePair>(context, memory_, srqs_, tracer_, record.counters,
-                                        congestion_, faults_, neighbours_);
+                                        congestion_, faults_, neighbours_, &link_);
   if (faults_ != nullptr) faults_->note_queue_pair(context.qpn);
   used_slots_.push_back(index);
   record = {.qpn = context.qpn.value,
             .type = static_cast<std::uint32_t>(context.type),
             .pd = context.pd,
-            .generation = record.generation + 1};
+            .generation = record.generation + 1,
+            .receive_bus = context.receive.bus.value,
+            .receive_slots = context.receive.slots,
+            .receive_stride = context.receive.stride};
 }
 
 void Device::send_owed(Time now) {
@@ -240,6 +244,8 @@ void Device::after_work(Slot& slot, Time now) {
   timers_at_ = earlier(timers_at_, qp.next_deadline());
   activate(slot);
   publish(slot);
+  if (qp.holds_receives() && !std::exchange(slot.holding, true))
+    holding_.push_back(qp.context().qpn.value - first_qpn_);
 }
 
 void Device::publish(Slot& slot) {
@@ -250,10 +256,15 @@ void Device::publish(Slot& slot) {
   };
   store(record.send_done, qp.send_done());
   store(record.receive_done, qp.receive_done());
+  store(record.receive_posted, qp.receive_posted());
   Expected expected = qp.expected();
   expected.established |= slot.established_told;
   store(record.expects, expected.word());
   store(record.path, qp.path_word());
+  if (qp.places_messages() && !slot.way.is_memory) {
+    slot.way = {.is_memory = true, .why_not = {}};
+    store(record.message_path, kPathRing);
+  }
   store(record.state, static_cast<std::uint32_t>(qp.state()));
 }
 
@@ -384,6 +395,7 @@ bool Device::put_off(Time now) {
 }
 
 Time Device::next_deadline() const {
+  if (!holding_.empty()) return Time{0};
   Time at = earlier(timers_at_, events_at_);
   if (!later_.empty()) at = earlier(at, later_.front().at);
   if (raw_waiting_ != 0)

@@ -1,6 +1,7 @@
 // The device's side towards the cable: packets in, timers, packets out.
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "base/assert.h"
 #include "nic/device.h"
@@ -26,6 +27,7 @@ constexpr std::uint8_t kMadOpcode = wire::opcode_of(wire::Service::Ud, wire::Ope
 }  // namespace
 
 std::size_t Device::receive(Time now) {
+  std::vector<std::uint32_t> held = std::exchange(holding_, {});
   const std::size_t count = link_.receive(received_, now);
   std::size_t good = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -41,7 +43,23 @@ std::size_t Device::receive(Time now) {
     rest = rest.subspan(run);
   }
   if (count != 0) link_.release();
+  if (!held.empty()) flush_held(std::move(held), count < received_.size(), now);
   return count;
+}
+
+// Peers of this host were shut out before; what they had said until then lay there.
+void Device::flush_held(std::vector<std::uint32_t> slots, bool all_heard, Time now) {
+  if (!all_heard) {
+    holding_.insert(holding_.end(), slots.begin(), slots.end());
+    return;
+  }
+  for (const std::uint32_t index : slots) {
+    Slot& slot = slots_[index];
+    slot.holding = false;
+    if (slot.qp == nullptr || !slot.qp->holds_receives()) continue;
+    slot.qp->flush_held(now);
+    after_work(slot, now);
+  }
 }
 
 // How many packets from the first on are of one WRITE or SEND, one behind the other.
@@ -109,6 +127,17 @@ void Device::deliver(std::span<const Arrived> run, Time now) {
 void Device::take_notification(const Arrived& arrived, Time now) {
   note_received(*arrived.slot, arrived, now);
   arrived.slot->qp->on_notification(now);
+}
+
+// What is not for a receive that waits for it was told by somebody else.
+void Device::take_placed(const PlacedNotice& notice, const link::Frame& frame, Time now) {
+  Slot* const slot = find(notice.qpn());
+  if (slot == nullptr || !is_from_peer(*slot->qp, frame) || !slot->qp->on_placed(notice, now))
+    return tracer_.count(Counter::PacketsDropped);
+  slot->heard_at = now;
+  tracer_.count(Counter::MessagesPlaced);
+  tracer_.emit(EventKind::Placed, now, notice.qpn().value, notice.receive, notice.bytes);
+  after_work(*slot, now);
 }
 
 // C9-101: what cannot be received is dropped, and nobody but the counters hears of it.
@@ -188,6 +217,11 @@ bool Device::hears(const QueuePair& qp, const wire::Packet& packet) {
 }
 
 bool Device::examine(const link::Frame& frame, Arrived& into, Time now) {
+  if (!frame.has_icrc)
+    if (const auto notice = PlacedNotice::of(frame.bytes)) {
+      take_placed(*notice, frame, now);
+      return false;
+    }
   const auto packet = parse(frame);
   if (!packet) return false;
   const auto refuse = [&] {

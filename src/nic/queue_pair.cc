@@ -50,7 +50,7 @@ CqeKind kind_of(transport::WorkOpcode opcode) {
 QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
                      trace::Tracer& tracer, trace::QpCounters& counters,
                      const transport::CongestionSettings& congestion, faults::Injector* faults,
-                     SameHost* neighbours)
+                     SameHost* neighbours, link::Link* link)
     : context_(context),
       memory_(memory),
       shared_(shared),
@@ -58,6 +58,7 @@ QueuePair::QueuePair(const QpContext& context, HostMemory& memory, SharedReceive
       counters_(counters),
       faults_(faults),
       neighbours_(neighbours),
+      link_(link),
       congestion_(congestion),
       receives_(context.receive, context.pd, memory, tracer),
       fetched_(kFetchedSlots) {}
@@ -183,6 +184,7 @@ void QueuePair::to_reset() {
   rendezvous_.clear();
   direct_ = {};
   held_.reset();
+  holds_receives_ = false;
   stalled_until_ = {};
   notifications_ = {};
   rate_.reset();
@@ -203,6 +205,13 @@ void QueuePair::enter_error(Status first, const Reason& reason, Time now) {
     unreliable_->fail_receives();
   }
   fetch_sends(now);
+  holds_receives_ |= responder_ && context_.type == transport::QpType::Rc && !shares_receives() &&
+                     neighbours_ != nullptr && link_ != nullptr;
+  if (!holds_receives_) flush_receives(now);
+}
+
+void QueuePair::flush_held(Time now) {
+  holds_receives_ = false;
   flush_receives(now);
 }
 
@@ -217,7 +226,7 @@ void QueuePair::on_receive_doorbell(std::uint32_t producer, Time now) {
   tracer_.count(Counter::Doorbells);
   tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 1, producer);
   receives_.on_doorbell(producer);
-  if (state_ == QpState::Error) flush_receives(now);
+  if (state_ == QpState::Error && !holds_receives_) flush_receives(now);
 }
 
 void QueuePair::flush_receives(Time now) {

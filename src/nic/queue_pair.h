@@ -18,6 +18,7 @@
 
 #include "base/assert.h"
 #include "faults/injector.h"
+#include "link/link.h"
 #include "nic/host_memory.h"
 #include "nic/limits.h"
 #include "nic/receive_queue.h"
@@ -82,11 +83,11 @@ class QueuePair final : public transport::MemoryPort {
   static constexpr std::size_t kTurnBytes = 65536;
 
   // `counters` and `congestion` outlive this object; `faults` is null without a plan of them,
-  // `neighbours` where there can be none.
+  // `neighbours` where there can be none, and `link` where they are told nothing.
   QueuePair(const QpContext& context, HostMemory& memory, SharedReceiveQueues& shared,
             trace::Tracer& tracer, trace::QpCounters& counters,
             const transport::CongestionSettings& congestion, faults::Injector* faults,
-            SameHost* neighbours = nullptr);
+            SameHost* neighbours = nullptr, link::Link* link = nullptr);
 
   // Command interface. `path` is the datagram that packets to the peer travel in.
   void to_rtr(const transport::QpAttributes& attributes, const wire::Datagram& path);
@@ -98,6 +99,10 @@ class QueuePair final : public transport::MemoryPort {
   void set_state(transport::QpState state);
   // Fails what is outstanding; later work is flushed.
   void enter_error(transport::Status first, const trace::Reason& reason, Time now);
+  // Its receives are not flushed yet: its peer may have filled some, and said so. By the time that
+  // everything which the peer has said was heard, flush_held() does it.
+  bool holds_receives() const { return holds_receives_; }
+  void flush_held(Time now);
   // Unreliable services: only the sending half has failed, until it is set to RTS again.
   void enter_send_error(Time now);
 
@@ -110,6 +115,8 @@ class QueuePair final : public transport::MemoryPort {
   void end_run() { placed_ahead_ = 0; }
   // Of a WRITE that goes on, nothing but its bytes is to be noticed yet.
   bool has_no_news() const { return responder_ && !responder_->has_news(); }
+  // The peer's device has filled a receive. False if it is not the next one.
+  bool on_placed(const PlacedNotice& notice, Time now);
   // Why an unreliable connection dropped the packet just given to it, if it did.
   trace::Reason last_drop() const { return last_drop_; }
   // The same for a queue pair of datagrams; from anybody.
@@ -169,10 +176,13 @@ class QueuePair final : public transport::MemoryPort {
   wire::Qpn peer() const { return peer_; }
   std::uint32_t send_done() const { return send_done_; }
   std::uint32_t receive_done() const { return receives_.done(); }
+  std::uint32_t receive_posted() const { return receives_.posted(); }
   trace::QpCounters& counters() { return counters_; }
   Expected expected() const;  // without what the program was told
   // As QpRecord has it.
   std::uint32_t path_word() const { return direct_.path; }
+  // Its messages go into receives of the peer, which is told through memory.
+  bool places_messages() const { return direct_.receive.has_value(); }
 
   // MemoryPort, for the transport.
   trace::Reason check_remote(transport::RemoteRight right, wire::Key key, std::uint64_t address,
@@ -204,6 +214,11 @@ class QueuePair final : public transport::MemoryPort {
     Duration pause{};                      // the last one
     std::uint32_t path{};                  // as QpRecord has it
     std::uint32_t behind_packets{};        // behind the last request that had to go as packets
+    // SENDs.
+    bool never_sends{};                      // the peer has no receives of its own
+    bool is_told{};                          // of a message, and it may not have heard yet
+    std::optional<std::uint32_t> receive{};  // that the next one takes; nothing: not known
+    PostedReceives receives{};
   };
   // WRITEs that are executed together.
   struct DirectBatch {
@@ -262,6 +277,13 @@ class QueuePair final : public transport::MemoryPort {
                             const pcie::SpanList& local, Time now);
   void complete_direct(const transport::SendWork& work, Time now);
   void go_by_packets(Time now);
+  Connection connection() const;
+  bool may_place(Time now) const;
+  bool has_heard();
+  bool place_message(const transport::SendWork& work, Time now);
+  Delivered deliver_message(const transport::SendWork& work, Time now);
+  bool tell(const transport::SendWork& work, Time now);
+  void note_posted(const transport::SendWork& work);
   // queue_pair_shared.cc
   std::optional<transport::ReceiveSlot> take_tagged(SharedReceiveQueue& from);
   void start_rendezvous();
@@ -310,8 +332,10 @@ class QueuePair final : public transport::MemoryPort {
   trace::QpCounters& counters_;
   faults::Injector* faults_;  // null: nothing is planned
   SameHost* neighbours_;      // null: there are none
+  link::Link* link_;          // to them; null: what they are sent goes as packets
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
+  bool holds_receives_ = false;
   wire::Datagram path_;
   std::size_t turn_packets_ = kTurnBytes / wire::kMaxMtu;
   wire::Qpn peer_;

@@ -1,8 +1,11 @@
-// QueuePair: one-sided requests to a peer on this host, executed in its memory without packets.
+// QueuePair: requests to a peer on this host, executed in its memory without packets.
 //
 // They take their turn: only when the peer has executed, and acknowledged, all that went before as
 // packets. Whatever its tables do not plainly allow goes as packets too, so that the peer's
 // responder refuses it as always. Such a request completes in the call that posted it.
+//
+// The bytes of a SEND go into the receive that the peer has posted next, and a notice tells it so.
+// Which one that is only the peer and its only sender know: each counts for itself.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -33,7 +36,17 @@ bool is_one_sided(WorkOpcode opcode) {
 }
 
 Direction local_direction(WorkOpcode opcode) {
-  return opcode == WorkOpcode::Write ? Direction::Read : Direction::Write;
+  return transport::brings_bytes(opcode) ? Direction::Write : Direction::Read;
+}
+
+bool is_message(WorkOpcode opcode) {
+  return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
+}
+
+// As packets it takes one of the receives that the peer has posted.
+bool takes_receive(WorkOpcode opcode) {
+  return is_message(opcode) || opcode == WorkOpcode::SendInvalidate ||
+         opcode == WorkOpcode::WriteImm;
 }
 
 }  // namespace
@@ -49,10 +62,7 @@ Expected QueuePair::expected() const {
 Neighbour* QueuePair::find_neighbour(Time now) {
   if (neighbours_ == nullptr || now < direct_.again_at) return nullptr;
   if (direct_.neighbour) return direct_.neighbour.get();
-  auto [neighbour, why_not] = neighbours_->find({.own = context_.qpn,
-                                                 .peer = peer_,
-                                                 .own_address = path_.source,
-                                                 .peer_address = path_.destination});
+  auto [neighbour, why_not] = neighbours_->find(connection());
   direct_.path = neighbour ? kPathDirect : static_cast<std::uint32_t>(why_not);
   if (!neighbour) direct_.again_at = now + kFindAgain;
   direct_.neighbour = std::move(neighbour);
@@ -63,11 +73,13 @@ QueuePair::Way QueuePair::way_of(const SendWork& work, Time now) {
   if (context_.type != transport::QpType::Rc || state_ != QpState::Rts || !requester_ ||
       requester_->failed() || work.status != Status::Success)
     return Way::Packets;
-  if (!is_one_sided(work.opcode) || work.bytes == 0) {
+  if (find_neighbour(now) == nullptr) return Way::Packets;
+  const bool may_be =
+      is_message(work.opcode) ? may_place(now) : is_one_sided(work.opcode) && work.bytes != 0;
+  if (!may_be) {
     direct_.behind_packets = work.work + 1;
     return Way::Packets;
   }
-  if (find_neighbour(now) == nullptr) return Way::Packets;
   if (requester_->is_idle()) return Way::Direct;
   // Small ones do not wait behind SENDs, which keep their pace as packets; behind others that only
   // happened to go as packets they do, or a stream would never get back.
@@ -82,9 +94,9 @@ void QueuePair::start(const SendWork& work, Time now) {
     if (join_batch(work, now)) return;
     run_batch(now);
     if (requester_->is_idle()) {
-      if (execute_direct(work, now)) return complete_direct(work, now);
-      go_by_packets(now);
-      return post(work);
+      const bool is_done =
+          is_message(work.opcode) ? place_message(work, now) : execute_direct(work, now);
+      return is_done ? complete_direct(work, now) : post(work);
     }
   } else {
     run_batch(now);
@@ -97,7 +109,7 @@ void QueuePair::start(const SendWork& work, Time now) {
 
 bool QueuePair::join_batch(const SendWork& work, Time now) {
   const Fetched& request = fetched(work.work);
-  if (work.opcode != WorkOpcode::Write || work.bytes > kMostInBatch) return false;
+  if (work.opcode != WorkOpcode::Write || work.bytes > kMostInBatch || !has_heard()) return false;
   const std::size_t spans = batch_.local.all().size() + 2 * request.segments.size();
   if (batch_.works.size() == kBatch || spans + 2 > pcie::SpanList::kCapacity) run_batch(now);
   if (!requester_->is_idle() ||
@@ -126,6 +138,7 @@ void QueuePair::run_batch(Time now) {
 
 // Piece by piece, as long as it is. What was done of one that fails is done again as packets.
 bool QueuePair::execute_direct(const SendWork& work, Time now) {
+  if (!has_heard()) return false;
   const Fetched& request = fetched(work.work);
   for (std::uint64_t done = 0; done < work.bytes;) {
     pcie::SpanList local;
@@ -136,10 +149,122 @@ bool QueuePair::execute_direct(const SendWork& work, Time now) {
                               .swap_or_add = work.swap_or_add,
                               .compare = work.compare,
                               .is_inline = !request.inline_bytes.empty()};
-    if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local, now) != 1) return false;
+    if (bytes == 0 || ask_neighbour(work.opcode, {&piece, 1}, local, now) != 1) {
+      go_by_packets(now);
+      return false;
+    }
     done += bytes;
   }
   return true;
+}
+
+bool QueuePair::may_place(Time now) const {
+  return link_ != nullptr && faults_ == nullptr && !direct_.never_sends &&
+         link_->has_memory_room(path_, peer_, now);
+}
+
+// Whether the peer has heard of all messages that were placed: what comes behind them must not be
+// seen before they are.
+bool QueuePair::has_heard() {
+  if (direct_.is_told)
+    direct_.is_told =
+        direct_.neighbour->next_receive(connection(), requester_->next_psn()) != direct_.receive;
+  return !direct_.is_told;
+}
+
+bool QueuePair::place_message(const SendWork& work, Time now) {
+  switch (deliver_message(work, now)) {
+    case Delivered::Yes:
+      return true;
+    case Delivered::NoReceive:
+      return false;
+    case Delivered::Never:
+      direct_.never_sends = true;
+      return false;
+    case Delivered::No:
+      go_by_packets(now);
+      return false;
+  }
+  return false;
+}
+
+// What was placed of a message that fails is placed again as packets, in the same receive.
+Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
+  Neighbour& neighbour = *direct_.neighbour;
+  const wire::Psn next = requester_->next_psn();
+  if (!direct_.receive) direct_.receive = neighbour.next_receive(connection(), next);
+  if (!direct_.receive) return Delivered::No;
+  const Fetched& request = fetched(work.work);
+  std::uint64_t done = 0;
+  Delivered delivered = Delivered::No;
+  do {
+    pcie::SpanList local;
+    const std::uint64_t bytes =
+        work.bytes == 0 ? 0 : locate(request, done, Direction::Read, local, now);
+    if (bytes == 0 && work.bytes != 0) return Delivered::No;
+    const Delivery part{.receive = *direct_.receive,
+                        .message_bytes = work.bytes,
+                        .offset = done,
+                        .is_inline = !request.inline_bytes.empty()};
+    done += bytes;
+    std::function<bool()> told;
+    if (done == work.bytes) told = [this, &work, now] { return tell(work, now); };
+    delivered =
+        neighbour.deliver(connection(), next, part, local.all(), direct_.receives, told, now);
+  } while (delivered == Delivered::Yes && done < work.bytes);
+  if (delivered != Delivered::Yes) return delivered;
+  ++*direct_.receive;
+  direct_.is_told = true;
+  return Delivered::Yes;
+}
+
+bool QueuePair::tell(const SendWork& work, Time now) {
+  const bool with_immediate = work.opcode == WorkOpcode::SendImm;
+  PlacedNotice notice{.bytes = static_cast<std::uint32_t>(work.bytes),
+                      .receive = *direct_.receive,
+                      .immediate = with_immediate ? work.immediate : 0};
+  notice.set_qpn(peer_);
+  if (with_immediate) notice.flags |= PlacedNotice::kWithImmediate;
+  if (work.solicited) notice.flags |= PlacedNotice::kSolicited;
+  link::Frame frame{.datagram = path_, .bytes = bytes_of(notice)};
+  frame.has_icrc = false;
+  return link_->has_memory_room(path_, peer_, now) && link_->send({&frame, 1}, now) == 1;
+}
+
+bool QueuePair::on_placed(const PlacedNotice& notice, Time now) {
+  if (!responder_ || shares_receives() || receives_.next() != notice.receive) return false;
+  if (state_ == QpState::Error && !holds_receives_) return false;
+  now_ = now;
+  const auto slot = receives_.take(receive_, context_.qpn, now);
+  if (!slot) return false;
+  ready_at_ = later(ready_at_, receive_.ready_at);
+  const bool with_immediate = notice.has(PlacedNotice::kWithImmediate);
+  responder_->on_placed({.work = slot->work,
+                         .status = Status::Success,
+                         .is_write = false,
+                         .with_immediate = with_immediate,
+                         .solicited = notice.has(PlacedNotice::kSolicited),
+                         .immediate = with_immediate ? notice.immediate : 0,
+                         .invalidated = false,
+                         .invalidated_key = {},
+                         .bytes = notice.bytes,
+                         .reason = {}});
+  return true;
+}
+
+// As packets a message takes the receive that the peer has next; which one that then is, is asked
+// anew. By the time that it may be, the peer has heard of all messages before.
+void QueuePair::note_posted(const SendWork& work) {
+  if (!takes_receive(work.opcode)) return;
+  direct_.receive.reset();
+  direct_.is_told = false;
+}
+
+Connection QueuePair::connection() const {
+  return {.own = context_.qpn,
+          .peer = peer_,
+          .own_address = path_.source,
+          .peer_address = path_.destination};
 }
 
 // Where the request's bytes from `offset` on are, as many as there is room for. 0: it is not known.
@@ -176,11 +301,8 @@ std::uint64_t QueuePair::locate(const Fetched& request, std::uint64_t offset, Di
 
 std::size_t QueuePair::ask_neighbour(WorkOpcode kind, std::span<const DirectRequest> requests,
                                      const pcie::SpanList& local, Time now) {
-  return direct_.neighbour->execute({.own = context_.qpn,
-                                     .peer = peer_,
-                                     .own_address = path_.source,
-                                     .peer_address = path_.destination},
-                                    requester_->next_psn(), kind, requests, local.all(), now);
+  return direct_.neighbour->execute(connection(), requester_->next_psn(), kind, requests,
+                                    local.all(), now);
 }
 
 void QueuePair::complete_direct(const SendWork& work, Time now) {

@@ -55,10 +55,52 @@ struct Around final : SameHost, Neighbour {
     calls.push_back(call);
     return std::min(requests.size(), at_most);
   }
+  std::optional<std::uint32_t> next_receive(const Connection&, wire::Psn) override {
+    return receive_done;
+  }
+  Delivered deliver(const Connection&, wire::Psn next, const Delivery& what,
+                    std::span<const pcie::Span> local, PostedReceives&,
+                    const std::function<bool()>& tell, Time) override {
+    if (receive_posted == what.receive) return Delivered::NoReceive;
+    if (answer != Delivered::Yes) return answer;
+    Placed placed{.part = what, .bytes = 0, .next = next, .is_last = static_cast<bool>(tell)};
+    for (const pcie::Span& span : local) placed.bytes += span.bytes;
+    placed_parts.push_back(placed);
+    return tell && !tell() ? Delivered::No : Delivered::Yes;
+  }
+  struct Placed {
+    Delivery part;
+    std::uint64_t bytes{};
+    wire::Psn next;
+    bool is_last{};
+  };
+  std::uint32_t receive_done = 0;
+  std::uint32_t receive_posted = 0;
+  Delivered answer = Delivered::Yes;
+  std::vector<Placed> placed_parts;
   bool is_here = true;
   std::size_t at_most = SIZE_MAX;
   int finds = 0;
   std::vector<Call> calls;
+};
+
+// Keeps the notices that it is given, as long as it has room.
+class Notices final : public link::Link {
+ public:
+  std::size_t send(std::span<const link::Frame> frames, Time) override {
+    for (const link::Frame& frame : frames) {
+      EXPECT_FALSE(frame.has_icrc);
+      const auto notice = PlacedNotice::of(frame.bytes);
+      EXPECT_TRUE(notice);
+      if (notice) sent.push_back(*notice);
+    }
+    return frames.size();
+  }
+  std::size_t receive(std::span<link::Frame>, Time) override { return 0; }
+  Time next_arrival() const override { return Time::never(); }
+  bool has_memory_room(const wire::Datagram&, wire::Qpn, Time) override { return has_room; }
+  bool has_room = true;
+  std::vector<PlacedNotice> sent;
 };
 
 struct Initiator {
@@ -141,6 +183,7 @@ struct Initiator {
   trace::QpCounters counters;
   transport::CongestionSettings congestion;
   Around around;
+  Notices notices;
   QueuePair qp{{.qpn = {5},
                 .pd = 1,
                 .type = transport::QpType::Rc,
@@ -154,7 +197,8 @@ struct Initiator {
                counters,
                congestion,
                nullptr,
-               &around};
+               &around,
+               &notices};
   wire::Key key;
   std::uint32_t posted = 0;
   wire::Psn last;
@@ -218,19 +262,19 @@ TEST(DirectRequests, WithAnImmediateOrWithoutBytesArePackets) {
   EXPECT_EQ(end.packets(), 2u);
 }
 
-// What is small keeps the pace of the SENDs before it; what is large waits for them.
-TEST(DirectRequests, BehindASendGoByPacketsOrWait) {
+// What is small keeps the pace of those before it that are always packets; what is large waits.
+TEST(DirectRequests, BehindPacketsGoByPacketsOrWait) {
   Initiator small;
-  small.put(WorkOpcode::Send, 8);
+  small.put(WorkOpcode::SendInvalidate, 8);
   small.put(WorkOpcode::Write, 8);
   small.ring();
   EXPECT_EQ(small.packets(), 2u);
   EXPECT_TRUE(small.around.calls.empty());
 
   Initiator large;
-  large.put(WorkOpcode::Send, 8);
+  large.put(WorkOpcode::SendInvalidate, 8);
   large.put(WorkOpcode::Write, 0x10000);
-  large.put(WorkOpcode::Send, 8);
+  large.put(WorkOpcode::SendInvalidate, 8);
   large.ring();
   EXPECT_EQ(large.packets(), 1u);
   EXPECT_TRUE(large.around.calls.empty());
@@ -238,7 +282,7 @@ TEST(DirectRequests, BehindASendGoByPacketsOrWait) {
   EXPECT_EQ(large.around.calls.size(), 1u);
   EXPECT_EQ(large.around.calls[0].next.value, 71u);
   EXPECT_EQ(large.completions(), (Cookies{0, 1}));
-  EXPECT_EQ(large.packets(), 1u) << "the second SEND, behind it";
+  EXPECT_EQ(large.packets(), 1u) << "the one behind it";
 }
 
 TEST(DirectRequests, ThatAreNotPlainlyAllowedGoByPacketsInTheirTurn) {
@@ -305,6 +349,108 @@ TEST(DirectRequests, ThatWaitAreFlushedInTheirTurn) {
   }
   EXPECT_EQ(cookies, (Cookies{0, 1, 2}));
   EXPECT_TRUE(end.around.calls.empty());
+}
+
+TEST(PlacedMessages, CompleteInTheCallThatPostsThemAndThePeerIsTold) {
+  Initiator end;
+  end.around.receive_done = 6;
+  end.around.receive_posted = 9;
+  end.post(WorkOpcode::Send, 100);
+  end.post(WorkOpcode::SendImm, 8);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1}));
+  EXPECT_EQ(end.packets(), 0u);
+  ASSERT_EQ(end.notices.sent.size(), 2u);
+  EXPECT_EQ(end.notices.sent[0].qpn().value, 9u);
+  EXPECT_EQ(end.notices.sent[0].receive, 6u);
+  EXPECT_EQ(end.notices.sent[0].bytes, 100u);
+  EXPECT_FALSE(end.notices.sent[0].has(PlacedNotice::kWithImmediate));
+  EXPECT_EQ(end.notices.sent[1].receive, 7u);
+  EXPECT_TRUE(end.notices.sent[1].has(PlacedNotice::kWithImmediate));
+  ASSERT_EQ(end.around.placed_parts.size(), 2u);
+  EXPECT_EQ(end.around.placed_parts[1].next.value, 70u) << "no PSN was used";
+}
+
+TEST(PlacedMessages, OfSomeSizeGoPieceByPieceAndThePeerIsToldWithTheLast) {
+  Initiator end;
+  end.around.receive_posted = 1;
+  end.post(WorkOpcode::Send, 0x80000);
+  std::uint64_t bytes = 0;
+  for (const Around::Placed& placed : end.around.placed_parts) {
+    EXPECT_EQ(placed.part.offset, bytes);
+    EXPECT_EQ(placed.part.message_bytes, 0x80000u);
+    bytes += placed.bytes;
+    EXPECT_EQ(placed.is_last, bytes == 0x80000);
+  }
+  EXPECT_GT(end.around.placed_parts.size(), 1u);
+  EXPECT_EQ(bytes, 0x80000u);
+  EXPECT_EQ(end.notices.sent.size(), 1u);
+}
+
+TEST(PlacedMessages, MayHaveNoBytes) {
+  Initiator end;
+  end.around.receive_posted = 1;
+  end.post(WorkOpcode::Send, 0);
+  EXPECT_EQ(end.completions(), Cookies{0});
+  ASSERT_EQ(end.notices.sent.size(), 1u);
+  EXPECT_EQ(end.notices.sent[0].bytes, 0u);
+}
+
+// The responder says that it has none, and the packets are sent again. Those behind wait for that
+// one, and are placed again.
+TEST(PlacedMessages, ArePacketsWhereNoReceiveIsPosted) {
+  Initiator end;
+  end.around.receive_posted = 1;
+  end.post(WorkOpcode::Send, 8);
+  end.post(WorkOpcode::Send, 8);
+  end.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(end.packets(), 1u);
+  EXPECT_EQ(end.notices.sent.size(), 1u);
+  end.around.receive_posted = 3;
+  end.around.receive_done = 2;
+  end.acknowledge();
+  EXPECT_EQ(end.completions(), (Cookies{0, 1, 2}));
+  ASSERT_EQ(end.notices.sent.size(), 2u);
+  EXPECT_EQ(end.notices.sent[1].receive, 2u) << "one was taken by a packet";
+}
+
+TEST(PlacedMessages, ArePacketsWhereThePeerCannotBeTold) {
+  Initiator end;
+  end.around.receive_posted = 9;
+  end.notices.has_room = false;
+  end.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(end.packets(), 1u);
+  EXPECT_TRUE(end.around.placed_parts.empty());
+}
+
+TEST(PlacedMessages, AreNotTriedAgainWhereThePeerSharesItsReceives) {
+  Initiator end;
+  end.around.receive_posted = 9;
+  end.around.answer = Delivered::Never;
+  end.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(end.packets(), 1u);
+  end.acknowledge();
+  EXPECT_EQ(end.completions(), Cookies{0});
+  end.around.answer = Delivered::Yes;
+  end.post(WorkOpcode::Send, 8, Initiator::kNow + seconds(1));
+  EXPECT_EQ(end.packets(Initiator::kNow + seconds(1)), 1u);
+  EXPECT_TRUE(end.notices.sent.empty());
+}
+
+// What comes behind a message is not seen before it.
+TEST(PlacedMessages, AreHeardOfBeforeWhatIsBehindThem) {
+  Initiator end;
+  end.around.receive_posted = 9;
+  end.post(WorkOpcode::Send, 8);
+  end.post(WorkOpcode::Write, 8);
+  EXPECT_EQ(end.packets(), 1u);
+  EXPECT_TRUE(end.around.calls.empty());
+  end.acknowledge();
+  end.around.receive_done = 1;
+  end.post(WorkOpcode::Send, 8);
+  end.around.receive_done = 2;
+  end.post(WorkOpcode::Write, 8);
+  EXPECT_EQ(end.around.calls.size(), 1u);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1, 2, 3}));
 }
 
 }  // namespace

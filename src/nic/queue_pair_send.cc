@@ -60,11 +60,12 @@ void QueuePair::fetch_sends(Time now) {
 }
 
 void QueuePair::post(const transport::SendWork& work) {
-  if (requester_)
+  if (requester_) {
+    note_posted(work);
     requester_->post(work);
-  else if (unreliable_)
+  } else if (unreliable_) {
     unreliable_->post(work);
-  else {
+  } else {
     const AddressSegment& address = fetched(work.work).address;
     datagrams_->post({work, {address.qpn & wire::kMask24}, address.qkey});
   }

@@ -65,8 +65,10 @@ class ReceiveQueue {
   // As new: what was posted is forgotten.
   void clear() { posted_ = taken_ = done_ = 0; }
 
+  std::uint32_t posted() const { return posted_; }  // modulo 2^32, as are these
+  std::uint32_t next() const { return taken_; }     // that will be taken
   std::uint32_t waiting() const { return posted_ - taken_; }
-  std::uint32_t done() const { return done_; }  // modulo 2^32
+  std::uint32_t done() const { return done_; }
 
  private:
   trace::Reason fetch(FetchedReceive& into, wire::Qpn taker, Time now);

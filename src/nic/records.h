@@ -79,14 +79,18 @@ struct QpRecord {
   std::uint32_t expects{};  // of its peer: see Expected
   std::uint32_t path{};     // of its one-sided requests: kPathDirect, or trace::ReasonId why not
   std::uint32_t message_path{};  // of its packets: kPathRing, or trace::ReasonId why not
-  std::uint32_t reserved{};
+  // Its own receive queue: how many were posted, modulo 2^32, and where its ring lies.
+  std::uint32_t receive_posted{};
+  std::uint64_t receive_bus{};
+  std::uint32_t receive_slots{};  // a power of two; 0: none
+  std::uint32_t receive_stride{};
   trace::QpCounters counters{};  // since it was created
 };
 // They are executed in the memory of the peer, which is on this host. 0: they go as packets.
 inline constexpr std::uint32_t kPathDirect = UINT32_MAX;
 // They go through this host's memory. 0: as UDP packets.
 inline constexpr std::uint32_t kPathRing = UINT32_MAX;
-static_assert(sizeof(QpRecord) == 344 && std::has_unique_object_representations_v<QpRecord>);
+static_assert(sizeof(QpRecord) == 360 && std::has_unique_object_representations_v<QpRecord>);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 

@@ -93,7 +93,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
      "requests to connect that no program was asked about: no listener, or wrong"},
     {CmResent, "cm_resent", "messages of connections that were sent again for want of an answer"},
     {DirectRequests, "direct_requests",
-     "one-sided requests executed in a peer's memory, no packets"},
+     "requests executed in a peer's memory, no packets"},
     {DirectBytes, "direct_bytes", "bytes moved by those"},
     {RingPacketsSent, "ring_packets_sent", "packets sent that went through this host's memory"},
     {RingPacketsReceived, "ring_packets_received", "packets received that came so"},
@@ -101,6 +101,7 @@ const std::array<CounterInfo, kCounterCount> kCounters = {{
     {FramesMoved, "frames_moved", "pages of 4 KiB that were moved into frames of the device"},
     {FramesReturned, "frames_returned", "and became ordinary memory again"},
     {FramesOrphaned, "frames_orphaned", "were unmapped under a region, and freed with it"},
+    {MessagesPlaced, "messages_placed", "receives that a peer of this host has filled itself"},
 }};
 
 }  // namespace softhca::trace

@@ -105,6 +105,7 @@ enum class Counter : std::uint16_t {
   FramesMoved,
   FramesReturned,
   FramesOrphaned,
+  MessagesPlaced,
   Count_,
 };
 

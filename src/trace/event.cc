@@ -57,6 +57,7 @@ constexpr std::array<EventInfo, kEventKindCount> all_events() {
       {ToldText, "told_text", "piece", {"text", "text", "text", "text", "text"}},
       {FaultInjected, "fault_injected", "fault", {"line", "what", "qpn", "at", "opcode"}},
       {Direct, "direct", "qpn", {"opcode", "wqe", "address", "bytes", "key"}},
+      {Placed, "placed", "qpn", {"wqe", "bytes"}},
   }};
 }
 

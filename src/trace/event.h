@@ -73,6 +73,8 @@ enum class EventKind : std::uint16_t {
   FaultInjected,
   // A one-sided request was executed in the memory of a peer on this host.
   Direct,
+  // A peer on this host has filled a receive, and said so.
+  Placed,
   Count_,
 };
 

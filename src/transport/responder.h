@@ -69,6 +69,10 @@ class Responder {
   void on_request(const wire::OpcodeInfo& info, const wire::Headers& headers,
                   std::uint32_t payload_bytes);
 
+  // A message that the peer's device, on this host, has placed in the next receive by itself. It
+  // had no PSN, and is not acknowledged.
+  void on_placed(const ReceiveCompletion& done) { done_.push_back(done); }
+
   std::optional<Emission> poll_packet();
   // The payload of the READ response just polled could not be read.
   void on_payload_fault(const trace::Reason& reason);

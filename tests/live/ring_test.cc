@@ -196,7 +196,8 @@ TEST(Rings, AReceiverThatIsStoppedGoesOnWhereItWas) {
   target.expect_exit(0);
 }
 
-// More than the ring holds lies there before the receiver goes on.
+// More than the ring holds lies there before the receiver goes on: packets, since their bytes and
+// their receives are taken together.
 TEST(Rings, AFullRingLosesNothing) {
   constexpr int kMessages = 100;
   constexpr std::uint32_t kBytes = 20'000;
@@ -214,10 +215,11 @@ TEST(Rings, AFullRingLosesNothing) {
   std::optional<Endpoint> held(std::in_place, many);
   Endpoint& end = *held;
   ASSERT_TRUE(end.is_ready());
-  connect_initiator(end, talk);
+  const Address peer = connect_initiator(end, talk);
   ASSERT_TRUE(talk.to_initiator.take());
   stop(target.pid());
-  for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(post_send(end, kBytes));
+  for (int i = 0; i < kMessages; ++i)
+    ASSERT_TRUE(post_send(end, kBytes, IBV_WR_RDMA_WRITE_WITH_IMM, peer.start, peer.rkey));
   kill(target.pid(), SIGCONT);
   for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(succeeds(end)) << i;
   held.reset();
@@ -244,7 +246,8 @@ TEST(Rings, ASenderHearsThatItsReceiverWasKilled) {
   EXPECT_EQ(done->status, IBV_WC_RETRY_EXC_ERR);
 }
 
-// One receiver, whose senders die in the middle of what they send, and the next take their places.
+// One receiver, whose senders die in the middle of what they send, placed and as packets, and the
+// next take their places.
 TEST(Rings, SendersThatAreKilledLeaveTheReceiverAsItWas) {
   const int rounds = rounds_wanted(8);
   Ledger ledger;
@@ -257,9 +260,10 @@ TEST(Rings, SendersThatAreKilledLeaveTheReceiverAsItWas) {
     ForkedChild sender([&] {
       Endpoint end;
       HOLDS(end.is_ready());
-      connect_initiator(end, talk);
+      const Address peer = connect_initiator(end, talk);
+      const ibv_wr_opcode opcode = round % 2 == 0 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM;
       begins.give();
-      while (post_send(end, 20'000) && end.wait()) {
+      while (post_send(end, 20'000, opcode, peer.start, peer.rkey) && end.wait()) {
       }
       return 0;
     });

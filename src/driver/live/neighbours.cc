@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "driver/live/peer_frames.h"
+#include "driver/live/peer_receives.h"
 #include "driver/peer_tables.h"
 #include "os/host_name.h"
 #include "os/processes.h"
@@ -98,6 +99,13 @@ class Neighbours::Process final : public nic::Neighbour {
                       std::span<const nic::DirectRequest> requests,
                       std::span<const pcie::Span> local, Time now) override;
 
+  std::optional<std::uint32_t> next_receive(const nic::Connection& connection,
+                                            wire::Psn next) override;
+  nic::Delivered deliver(const nic::Connection& connection, wire::Psn next,
+                         const nic::Delivery& what, std::span<const pcie::Span> local,
+                         nic::PostedReceives& known, const std::function<bool()>& tell,
+                         Time now) override;
+
   bool is_there(Time now);
   void abandon() {
     if (frames_) frames_->abandon();
@@ -107,6 +115,7 @@ class Neighbours::Process final : public nic::Neighbour {
   std::size_t execute_inside(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
                              std::span<const nic::DirectRequest> requests,
                              std::span<const pcie::Span> local);
+  bool place(std::span<const pcie::Span> local, bool is_inline, std::span<const pcie::Span> remote);
   bool change(const nic::DirectRequest& request, bool is_swap, const os::MemoryPiece& word,
               std::span<const os::MemoryPiece> local);
   bool execute_in_frames(WorkOpcode kind, std::span<const nic::DirectRequest> requests,
@@ -156,6 +165,48 @@ std::size_t Neighbours::Process::execute(const nic::Connection& connection, wire
   const std::size_t executed = execute_inside(connection, next, kind, requests, local);
   accessor_.leave();
   return executed;
+}
+
+std::optional<std::uint32_t> Neighbours::Process::next_receive(const nic::Connection& connection,
+                                                               wire::Psn next) {
+  const auto receives = mapped_.tables.receives_of(connection, next);
+  return receives ? std::optional(receives->done) : std::nullopt;
+}
+
+// The peer is told while we are inside: by the time that it may take its receives back, it has the
+// notice of each that is filled.
+nic::Delivered Neighbours::Process::deliver(const nic::Connection& connection, wire::Psn next,
+                                            const nic::Delivery& what,
+                                            std::span<const pcie::Span> local,
+                                            nic::PostedReceives& known,
+                                            const std::function<bool()>& tell, Time now) {
+  std::uint64_t bytes = 0;
+  for (const pcie::Span& span : local) bytes += span.bytes;
+  if (!is_there(bytes > kPage4K ? clock_.now() : now)) return nic::Delivered::No;
+  accessor_.enter();
+  nic::Delivered result = nic::Delivered::No;
+  if (const auto receives = mapped_.tables.receives_of(connection, next)) {
+    pcie::SpanList remote;
+    result = locate_in_receive(mapped_.tables, pid_, *receives, connection.peer, what, bytes, known,
+                               remote);
+    if (result == nic::Delivered::Yes &&
+        ((bytes != 0 && !place(local, what.is_inline, remote.all())) || (tell && !tell())))
+      result = nic::Delivered::No;
+  }
+  accessor_.leave();
+  return result;
+}
+
+bool Neighbours::Process::place(std::span<const pcie::Span> local, bool is_inline,
+                                std::span<const pcie::Span> remote) {
+  FramePieces frames;
+  if (frames_ && frames_->find(remote, frames)) {
+    own_.tracer->count(trace::Counter::DirectInFrames);
+    return write_frames(local, is_inline || own_.is_plain(local), frames);
+  }
+  Pieces here;
+  Pieces there;
+  return static_cast<bool>(os::write_to(pid_, pieces_of(local, here), pieces_of(remote, there)));
 }
 
 std::size_t Neighbours::Process::execute_inside(const nic::Connection& connection, wire::Psn next,
