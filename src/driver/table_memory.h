@@ -41,6 +41,7 @@ struct TableHeader {
   std::uint64_t refusals_at{};
   std::uint64_t refusals{};
   std::uint64_t own_address{};    // of this header in its process
+  std::uint64_t instance{};       // at random, so that no two devices that ever were have the same
   std::uint32_t iommu_root{};     // frame of the IOMMU's first table
   std::int32_t accessors_file{};  // descriptor of the table of accessors (local/accessors.h) + 1;
                                   // 0: peers of this host are not let in
@@ -48,7 +49,7 @@ struct TableHeader {
   std::int32_t frames_file{};     // likewise of all frames of the device (os/frames/frame_file.h)
   std::uint64_t frames_at{};      // where those are in its process
 };
-static_assert(sizeof(TableHeader) == 224);
+static_assert(sizeof(TableHeader) == 232);
 
 inline constexpr const char* kAccessorsName = "softhca-accessors";
 inline constexpr const char* kRingsName = "softhca-rings";

@@ -53,7 +53,8 @@ std::size_t RingTable::receive(std::span<RingFrame> out) {
     const std::uint64_t seen = word.load(std::memory_order_relaxed) & looked_at;
     if (seen == 0) continue;
     // The lines behind it come at the same time.
-    const std::optional<RingReader>& likely = readers_[number + std::countr_zero(seen)];
+    const std::optional<RingReader>& likely =
+        readers_[number + static_cast<std::uint32_t>(std::countr_zero(seen))];
     if (likely) likely->prefetch();
     std::uint64_t rung = word.fetch_and(~looked_at) & looked_at;
     for (; rung != 0 && count < out.size(); rung &= rung - 1) {

@@ -207,6 +207,7 @@ void LiveMachine::fill_header() {
   copy_text(h.pin_backend, sizeof h.pin_backend, os::pin_backend_name(kernel_pins_.backend()));
   h.first_qpn = block_.first_qpn();
   h.own_address = reinterpret_cast<std::uintptr_t>(&h);
+  h.instance = os::random_seed();
   h.iommu_root = iommu_.root();
   h.accessors_file = neighbours_.accessors_file();
   h.rings_file = neighbours_.rings_file();
