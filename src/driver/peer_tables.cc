@@ -82,6 +82,7 @@ std::optional<PeerTables::Receives> PeerTables::receives_of(const nic::Connectio
   if (record == nullptr) return std::nullopt;
   const Receives found{
       .pd = record->pd,
+      .may_write = (record->access & kQpWrite) != 0,
       .generation = record->generation,
       .posted = __atomic_load_n(&record->receive_posted, __ATOMIC_ACQUIRE),
       .done = __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE),

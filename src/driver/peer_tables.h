@@ -37,6 +37,7 @@ class PeerTables {
   // executed all before the PSN `next`.
   struct Receives {
     std::uint32_t pd{};
+    bool may_write{};            // its own right
     std::uint32_t generation{};  // of its queue pair
     std::uint32_t posted{};      // modulo 2^32
     std::uint32_t done{};

@@ -4,8 +4,9 @@
 // packets. Whatever its tables do not plainly allow goes as packets too, so that the peer's
 // responder refuses it as always. Such a request completes in the call that posted it.
 //
-// The bytes of a SEND go into the receive that the peer has posted next, and a notice tells it so.
-// Which one that is only the peer and its only sender know: each counts for itself.
+// The bytes of a SEND go into the receive that the peer has posted next, and a notice tells it so;
+// a WRITE with an immediate likewise takes that receive. Which one it is only the peer and its only
+// sender know: each counts for itself.
 #include <algorithm>
 
 #include "base/assert.h"
@@ -40,13 +41,17 @@ Direction local_direction(WorkOpcode opcode) {
 }
 
 bool is_message(WorkOpcode opcode) {
-  return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm;
+  return opcode == WorkOpcode::Send || opcode == WorkOpcode::SendImm ||
+         opcode == WorkOpcode::WriteImm;
+}
+
+bool has_immediate(WorkOpcode opcode) {
+  return opcode == WorkOpcode::SendImm || opcode == WorkOpcode::WriteImm;
 }
 
 // As packets it takes one of the receives that the peer has posted.
 bool takes_receive(WorkOpcode opcode) {
-  return is_message(opcode) || opcode == WorkOpcode::SendInvalidate ||
-         opcode == WorkOpcode::WriteImm;
+  return is_message(opcode) || opcode == WorkOpcode::SendInvalidate;
 }
 
 }  // namespace
@@ -205,7 +210,10 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
     const Delivery part{.receive = *direct_.receive,
                         .message_bytes = work.bytes,
                         .offset = done,
-                        .is_inline = !request.inline_bytes.empty()};
+                        .is_inline = !request.inline_bytes.empty(),
+                        .is_write = work.opcode == WorkOpcode::WriteImm,
+                        .rkey = work.rkey,
+                        .address = work.remote_address};
     done += bytes;
     std::function<bool()> told;
     if (done == work.bytes) told = [this, &work, now] { return tell(work, now); };
@@ -219,13 +227,14 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
 }
 
 bool QueuePair::tell(const SendWork& work, Time now) {
-  const bool with_immediate = work.opcode == WorkOpcode::SendImm;
+  const bool with_immediate = has_immediate(work.opcode);
   PlacedNotice notice{.bytes = static_cast<std::uint32_t>(work.bytes),
                       .receive = *direct_.receive,
                       .immediate = with_immediate ? work.immediate : 0};
   notice.set_qpn(peer_);
   if (with_immediate) notice.flags |= PlacedNotice::kWithImmediate;
   if (work.solicited) notice.flags |= PlacedNotice::kSolicited;
+  if (work.opcode == WorkOpcode::WriteImm) notice.flags |= PlacedNotice::kWrite;
   link::Frame frame{.datagram = path_, .bytes = bytes_of(notice)};
   frame.has_icrc = false;
   return link_->has_memory_room(path_, peer_, now) && link_->send({&frame, 1}, now) == 1;
@@ -241,7 +250,7 @@ bool QueuePair::on_placed(const PlacedNotice& notice, Time now) {
   const bool with_immediate = notice.has(PlacedNotice::kWithImmediate);
   responder_->on_placed({.work = slot->work,
                          .status = Status::Success,
-                         .is_write = false,
+                         .is_write = notice.has(PlacedNotice::kWrite),
                          .with_immediate = with_immediate,
                          .solicited = notice.has(PlacedNotice::kSolicited),
                          .immediate = with_immediate ? notice.immediate : 0,

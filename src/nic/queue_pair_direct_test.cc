@@ -254,12 +254,11 @@ TEST(DirectRequests, OfSomeSizeGoPieceByPiece) {
   EXPECT_EQ(end.completions(), Cookies{0});
 }
 
-TEST(DirectRequests, WithAnImmediateOrWithoutBytesArePackets) {
+TEST(DirectRequests, WithoutBytesArePackets) {
   Initiator end;
-  end.post(WorkOpcode::WriteImm, 8);
   end.post(WorkOpcode::Write, 0);
   EXPECT_TRUE(end.around.calls.empty());
-  EXPECT_EQ(end.packets(), 2u);
+  EXPECT_EQ(end.packets(), 1u);
 }
 
 // What is small keeps the pace of those before it that are always packets; what is large waits.
@@ -384,6 +383,20 @@ TEST(PlacedMessages, OfSomeSizeGoPieceByPieceAndThePeerIsToldWithTheLast) {
   EXPECT_GT(end.around.placed_parts.size(), 1u);
   EXPECT_EQ(bytes, 0x80000u);
   EXPECT_EQ(end.notices.sent.size(), 1u);
+}
+
+TEST(PlacedMessages, AreWritesWithImmediatesToo) {
+  Initiator end;
+  end.around.receive_posted = 1;
+  end.post(WorkOpcode::WriteImm, 8);
+  EXPECT_EQ(end.completions(), Cookies{0});
+  ASSERT_EQ(end.around.placed_parts.size(), 1u);
+  EXPECT_TRUE(end.around.placed_parts[0].part.is_write);
+  EXPECT_EQ(end.around.placed_parts[0].part.rkey.value, 0x77u);
+  EXPECT_EQ(end.around.placed_parts[0].part.address, 0x4000u);
+  ASSERT_EQ(end.notices.sent.size(), 1u);
+  EXPECT_TRUE(end.notices.sent[0].has(PlacedNotice::kWrite));
+  EXPECT_TRUE(end.notices.sent[0].has(PlacedNotice::kWithImmediate));
 }
 
 TEST(PlacedMessages, MayHaveNoBytes) {

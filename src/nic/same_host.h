@@ -2,10 +2,10 @@
 //
 // A connection whose peer is on the same host needs no packets for one-sided requests: the
 // initiator's device looks at the peer's published tables as the peer's own responder would, and
-// moves the bytes. Nor does a SEND, whose bytes go into the receive that the peer has posted next;
-// the peer is then told, and completes it. Whatever is not plainly allowed
-// goes as packets, and the responder says what it always says. Implemented by
-// driver/live/neighbours; simulated hosts have none.
+// moves the bytes. Nor do messages: the bytes of a SEND go into the receive that the peer has
+// posted next; the peer is then told, and completes it. Whatever is not plainly allowed goes as
+// packets, and the responder says what it always says. Implemented by driver/live/neighbours;
+// simulated hosts have none.
 //
 // See also  nic/queue_pair_direct.cc; ARCHITECTURE.md, "Processes of one host"
 #pragma once
@@ -44,12 +44,15 @@ struct DirectRequest {
   bool is_inline{};  // its bytes in this process lie in memory of the device, which is always there
 };
 
-// A part of a SEND, or all of it.
+// A part of a message, or all of it: a SEND, or a WRITE with an immediate.
 struct Delivery {
-  std::uint32_t receive{};  // the number of the work request that it goes into, modulo 2^32
+  std::uint32_t receive{};  // the number of the work request that it takes, modulo 2^32
   std::uint64_t message_bytes{};
   std::uint64_t offset{};  // of the part
   bool is_inline{};        // as above
+  bool is_write{};         // its bytes do not go into that, but there
+  wire::Key rkey{};
+  std::uint64_t address{};  // of the message, as the key counts
 };
 // Never: the peer has no receive queue of its own.
 enum class Delivered : std::uint8_t { Yes, No, NoReceive, Never };
@@ -68,7 +71,7 @@ struct PostedReceives {
 // manufacturers.
 struct PlacedNotice {
   static constexpr std::uint8_t kOpcode = 0xc0;
-  static constexpr std::uint8_t kWithImmediate = 1, kSolicited = 2;
+  static constexpr std::uint8_t kWithImmediate = 1, kSolicited = 2, kWrite = 4;
 
   std::uint8_t opcode = kOpcode;
   std::uint8_t flags{};
@@ -112,7 +115,7 @@ class Neighbour {
   virtual std::optional<std::uint32_t> next_receive(const Connection& connection,
                                                     wire::Psn next) = 0;
 
-  // Places a part of a SEND, whose bytes are `local`. With the last part comes `tell`, which is
+  // Places a part of a message, whose bytes are `local`. With the last part comes `tell`, which is
   // called when they are in place; its answer is false if the peer could not be told.
   virtual Delivered deliver(const Connection& connection, wire::Psn next, const Delivery& what,
                             std::span<const pcie::Span> local, PostedReceives& known,

@@ -43,6 +43,7 @@ struct Options {
   std::uint32_t inline_bytes = 64;
   std::size_t buffer_bytes = 64 * 1024;
   bool with_channel = false;
+  bool shares_receives = false;   // a shared receive queue instead of its own
   ibv_qp_type type = IBV_QPT_RC;  // or UC
   int region_access = kAllAccess;
 };
@@ -57,8 +58,15 @@ class Endpoint {
     if (options.with_channel) channel = ibv_create_comp_channel(context);
     cq = ibv_create_cq(context, static_cast<int>(2 * options.requests), this, channel, 0);
     mr = ibv_reg_mr(pd, buffer.data(), buffer.size(), options.region_access);
+    if (options.shares_receives) {
+      ibv_srq_init_attr of_queue{};
+      of_queue.attr = {options.requests, options.sges, 0};
+      srq = ibv_create_srq(pd, &of_queue);
+      if (srq == nullptr) return;
+    }
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = cq;
+    wanted.srq = srq;
     wanted.qp_type = options.type;
     wanted.cap = {options.requests, options.requests, options.sges, options.sges,
                   options.inline_bytes};
@@ -66,6 +74,7 @@ class Endpoint {
   }
   ~Endpoint() {
     EXPECT_TRUE(qp == nullptr || ibv_destroy_qp(qp) == 0);
+    EXPECT_TRUE(srq == nullptr || ibv_destroy_srq(srq) == 0);
     EXPECT_TRUE(mr == nullptr || ibv_dereg_mr(mr) == 0);
     EXPECT_TRUE(cq == nullptr || ibv_destroy_cq(cq) == 0);
     EXPECT_TRUE(channel == nullptr || ibv_destroy_comp_channel(channel) == 0);
@@ -151,6 +160,7 @@ class Endpoint {
   ibv_comp_channel* channel = nullptr;
   ibv_cq* cq = nullptr;
   ibv_mr* mr = nullptr;
+  ibv_srq* srq = nullptr;
   ibv_qp* qp = nullptr;
   Buffer buffer;
 

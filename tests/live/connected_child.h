@@ -52,9 +52,10 @@ inline Address connect_initiator(Endpoint& end, Talk& talk) {
 }
 
 // A process with a connected endpoint that does act(endpoint).
-inline ForkedChild start_target(Talk& talk, const std::function<int(Endpoint&)>& act) {
+inline ForkedChild start_target(Talk& talk, const std::function<int(Endpoint&)>& act,
+                                const Options& options = {}) {
   return ForkedChild([&] {
-    Endpoint end;
+    Endpoint end(options);
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
     return act(end);
   });

@@ -253,6 +253,42 @@ TEST(Messages, KeepTheirOrderAmongRequestsOfEveryKind) {
   }
 }
 
+// One receiver, whose senders die in the middle of what they place, and the next take their places.
+TEST(Messages, OfSendersThatAreKilledAreWholeOrNotThere) {
+  const int rounds = rounds_wanted(8);
+  Endpoint steady;
+  ASSERT_TRUE(steady.is_ready());
+  for (int round = 0; round < rounds; ++round) {
+    Talk talk;
+    Signal begins;
+    ForkedChild sender([&] {
+      Endpoint end;
+      HOLDS(end.is_ready());
+      const Address peer = connect_initiator(end, talk);
+      begins.give();
+      for (unsigned i = 0;; ++i) {
+        fill(end, 20'000, static_cast<unsigned char>(i % 251));
+        const ibv_wr_opcode opcode = i % 2 == 0 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM;
+        HOLDS(post_request(end, opcode, end.sge(0, 20'000), peer.start + 32'768, peer.rkey));
+        HOLDS(end.wait());
+      }
+    });
+    ASSERT_TRUE(connect_target(steady, talk, address_of(steady)));
+    ASSERT_TRUE(begins.take());
+    for (unsigned i = 0; i < 20; ++i) {
+      ASSERT_TRUE(post_receive(steady, i, {steady.sge(0, 20'000)}));
+      const auto done = steady.wait();
+      ASSERT_TRUE(done);
+      ASSERT_EQ(done->status, IBV_WC_SUCCESS) << i;
+      ASSERT_EQ(done->wr_id, i);
+      const auto value = static_cast<unsigned char>(i % 251);
+      ASSERT_TRUE(i % 2 != 0 || has(steady, 0, 20'000, value)) << i;
+    }
+    kill(sender.pid(), SIGKILL);
+    EXPECT_TRUE(WIFSIGNALED(sender.wait()));
+  }
+}
+
 // Its own receives, through its own tables.
 TEST(Messages, OfAProcessToItselfArePlacedToo) {
   Pair pair;

@@ -1,5 +1,6 @@
-// Messages between processes of one host, which go through the memory of the one that receives
-// them: whoever sleeps is woken, and who stops or dies harms nobody.
+// Packets between processes of one host, which go through the memory of the one that receives
+// them: whoever sleeps is woken, and who stops or dies harms nobody. Messages to those who share
+// their receives are always packets.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +13,8 @@
 namespace verbs_test {
 namespace {
 
+constexpr Options kPackets{.shares_receives = true};
+
 bool post_receive(Endpoint& end, std::uint64_t id, std::uint32_t bytes) {
   ibv_sge sge = end.sge(0, bytes);
   ibv_recv_wr wr{};
@@ -19,7 +22,8 @@ bool post_receive(Endpoint& end, std::uint64_t id, std::uint32_t bytes) {
   wr.sg_list = &sge;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(end.qp, &wr, &bad) == 0;
+  return (end.srq != nullptr ? ibv_post_srq_recv(end.srq, &wr, &bad)
+                             : ibv_post_recv(end.qp, &wr, &bad)) == 0;
 }
 
 bool post_send(Endpoint& end, std::uint32_t bytes, ibv_wr_opcode opcode = IBV_WR_SEND,
@@ -108,8 +112,9 @@ void ask(Endpoint& end, Talk& talk, int rounds) {
 TEST(Rings, MessagesOfEverySizeArriveWhole) {
   Ledger ledger;
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) { return answer(end, talk, 20); });
-  std::optional<Endpoint> held(std::in_place);
+  ForkedChild target = start_target(
+      talk, [&](Endpoint& end) { return answer(end, talk, 20); }, kPackets);
+  std::optional<Endpoint> held(std::in_place, kPackets);
   Endpoint& end = *held;
   ASSERT_TRUE(end.is_ready());
   connect_initiator(end, talk);
@@ -123,15 +128,18 @@ TEST(Rings, MessagesOfEverySizeArriveWhole) {
 TEST(Rings, ImmediatesComeThroughThemToo) {
   Ledger ledger;
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
-    HOLDS(post_receive(end, 1, 0));
-    talk.to_initiator.give();
-    const auto done = end.wait();
-    HOLDS(done && done->status == IBV_WC_SUCCESS && done->opcode == IBV_WC_RECV_RDMA_WITH_IMM);
-    HOLDS(done->imm_data == 77 && end.buffer[0] == 9 && end.buffer[4999] == 9);
-    return 0;
-  });
-  std::optional<Endpoint> held(std::in_place);
+  ForkedChild target = start_target(
+      talk,
+      [&](Endpoint& end) {
+        HOLDS(post_receive(end, 1, 0));
+        talk.to_initiator.give();
+        const auto done = end.wait();
+        HOLDS(done && done->status == IBV_WC_SUCCESS && done->opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+        HOLDS(done->imm_data == 77 && end.buffer[0] == 9 && end.buffer[4999] == 9);
+        return 0;
+      },
+      kPackets);
+  std::optional<Endpoint> held(std::in_place, kPackets);
   Endpoint& end = *held;
   ASSERT_TRUE(end.is_ready());
   const Address peer = connect_initiator(end, talk);
@@ -150,7 +158,7 @@ TEST(Rings, ASleeperIsWoken) {
   Ledger ledger;
   Talk talk;
   ForkedChild target([&] {
-    Endpoint end(Options{.with_channel = true});
+    Endpoint end(Options{.with_channel = true, .shares_receives = true});
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
     for (int i = 0; i < kMessages; ++i) {
       HOLDS(post_receive(end, 1, 8));
@@ -164,7 +172,7 @@ TEST(Rings, ASleeperIsWoken) {
     }
     return 0;
   });
-  std::optional<Endpoint> held(std::in_place);
+  std::optional<Endpoint> held(std::in_place, kPackets);
   Endpoint& end = *held;
   ASSERT_TRUE(end.is_ready());
   connect_initiator(end, talk);
@@ -181,8 +189,9 @@ TEST(Rings, ASleeperIsWoken) {
 
 TEST(Rings, AReceiverThatIsStoppedGoesOnWhereItWas) {
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) { return answer(end, talk, 4); });
-  Endpoint end;
+  ForkedChild target = start_target(
+      talk, [&](Endpoint& end) { return answer(end, talk, 4); }, kPackets);
+  Endpoint end(kPackets);
   ASSERT_TRUE(end.is_ready());
   connect_initiator(end, talk);
   stop(target.pid());
@@ -196,12 +205,11 @@ TEST(Rings, AReceiverThatIsStoppedGoesOnWhereItWas) {
   target.expect_exit(0);
 }
 
-// More than the ring holds lies there before the receiver goes on: packets, since their bytes and
-// their receives are taken together.
+// More than the ring holds lies there before the receiver goes on.
 TEST(Rings, AFullRingLosesNothing) {
   constexpr int kMessages = 100;
   constexpr std::uint32_t kBytes = 20'000;
-  const Options many{.requests = kMessages + 8};
+  const Options many{.requests = kMessages + 8, .shares_receives = true};
   Ledger ledger;
   Talk talk;
   ForkedChild target([&] {
@@ -215,11 +223,10 @@ TEST(Rings, AFullRingLosesNothing) {
   std::optional<Endpoint> held(std::in_place, many);
   Endpoint& end = *held;
   ASSERT_TRUE(end.is_ready());
-  const Address peer = connect_initiator(end, talk);
+  connect_initiator(end, talk);
   ASSERT_TRUE(talk.to_initiator.take());
   stop(target.pid());
-  for (int i = 0; i < kMessages; ++i)
-    ASSERT_TRUE(post_send(end, kBytes, IBV_WR_RDMA_WRITE_WITH_IMM, peer.start, peer.rkey));
+  for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(post_send(end, kBytes));
   kill(target.pid(), SIGCONT);
   for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(succeeds(end)) << i;
   held.reset();
@@ -229,12 +236,15 @@ TEST(Rings, AFullRingLosesNothing) {
 
 TEST(Rings, ASenderHearsThatItsReceiverWasKilled) {
   Talk talk;
-  ForkedChild target = start_target(talk, [&](Endpoint& end) {
-    answer(end, talk, 1);
-    talk.to_target.take();
-    return 1;
-  });
-  Endpoint end;
+  ForkedChild target = start_target(
+      talk,
+      [&](Endpoint& end) {
+        answer(end, talk, 1);
+        talk.to_target.take();
+        return 1;
+      },
+      kPackets);
+  Endpoint end(kPackets);
   ASSERT_TRUE(end.is_ready());
   connect_initiator(end, talk);
   ask(end, talk, 1);
@@ -246,24 +256,22 @@ TEST(Rings, ASenderHearsThatItsReceiverWasKilled) {
   EXPECT_EQ(done->status, IBV_WC_RETRY_EXC_ERR);
 }
 
-// One receiver, whose senders die in the middle of what they send, placed and as packets, and the
-// next take their places.
+// One receiver, whose senders die in the middle of what they send, and the next take their places.
 TEST(Rings, SendersThatAreKilledLeaveTheReceiverAsItWas) {
   const int rounds = rounds_wanted(8);
   Ledger ledger;
-  std::optional<Endpoint> held(std::in_place);
+  std::optional<Endpoint> held(std::in_place, kPackets);
   Endpoint& steady = *held;
   ASSERT_TRUE(steady.is_ready());
   for (int round = 0; round < rounds; ++round) {
     Talk talk;
     Signal begins;
     ForkedChild sender([&] {
-      Endpoint end;
+      Endpoint end(kPackets);
       HOLDS(end.is_ready());
-      const Address peer = connect_initiator(end, talk);
-      const ibv_wr_opcode opcode = round % 2 == 0 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE_WITH_IMM;
+      connect_initiator(end, talk);
       begins.give();
-      while (post_send(end, 20'000, opcode, peer.start, peer.rkey) && end.wait()) {
+      while (post_send(end, 20'000) && end.wait()) {
       }
       return 0;
     });
@@ -285,7 +293,7 @@ std::uint64_t through_rings(const char* of_target, const char* of_initiator) {
   Talk talk;
   ForkedChild target([&] {
     setenv("SOFTHCA_LOCAL", of_target, 1);
-    Endpoint end;
+    Endpoint end(kPackets);
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
     const int status = answer(end, talk, 2);
     talk.to_initiator.give();
@@ -295,7 +303,7 @@ std::uint64_t through_rings(const char* of_target, const char* of_initiator) {
     setenv("SOFTHCA_LOCAL", of_initiator, 1);
     const Ledger ledger;
     {
-      Endpoint end;
+      Endpoint end(kPackets);
       HOLDS(end.is_ready());
       connect_initiator(end, talk);
       ask(end, talk, 2);
@@ -328,7 +336,7 @@ TEST(Rings, AnotherUsersMessagesAreUdp) {
   Talk talk;
   ForkedChild target([&] {
     HOLDS(setresuid(65534, 65534, 65534) == 0);
-    Endpoint end;
+    Endpoint end(kPackets);
     HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
     const int status = answer(end, talk, 2);
     talk.to_initiator.give();
@@ -336,7 +344,7 @@ TEST(Rings, AnotherUsersMessagesAreUdp) {
   });
   ForkedChild initiator([&] {
     {
-      Endpoint end;
+      Endpoint end(kPackets);
       HOLDS(end.is_ready());
       connect_initiator(end, talk);
       ask(end, talk, 2);

@@ -195,7 +195,7 @@ nic::Delivered Neighbours::Process::deliver(const nic::Connection& connection, w
   nic::Delivered result = nic::Delivered::No;
   if (const auto receives = mapped_.tables.receives_of(connection, next)) {
     pcie::SpanList remote;
-    result = locate_in_receive(mapped_.tables, pid_, *receives, connection.peer, what, bytes, known,
+    result = locate_message(mapped_.tables, pid_, *receives, connection.peer, what, bytes, known,
                                remote);
     if (result == nic::Delivered::Yes &&
         ((bytes != 0 && !place(local, what.is_inline, remote.all())) || (tell && !tell())))

@@ -49,15 +49,29 @@ bool fetch(const PeerTables& tables, std::uint32_t pid, const PeerTables::Receiv
   return true;
 }
 
+// What is asked of a message whose bytes do not go into the receive.
+Delivered locate_in_region(const PeerTables& tables, const PeerTables::Receives& receives,
+                           wire::Qpn qpn, const nic::Delivery& part, std::uint64_t bytes,
+                           pcie::SpanList& into) {
+  const nic::KeyAccess access{.key = part.rkey,
+                              .pd = receives.pd,
+                              .right = nic::KeyRight::RemoteWrite,
+                              .address = part.address + part.offset,
+                              .bytes = bytes};
+  const bool is_allowed = receives.may_write && (bytes == 0 || tables.locate(access, qpn, into));
+  return is_allowed ? Delivered::Yes : Delivered::No;
+}
+
 }  // namespace
 
-Delivered locate_in_receive(const PeerTables& tables, std::uint32_t pid,
+Delivered locate_message(const PeerTables& tables, std::uint32_t pid,
                             const PeerTables::Receives& receives, wire::Qpn qpn,
                             const nic::Delivery& part, std::uint64_t bytes,
                             nic::PostedReceives& known, pcie::SpanList& into) {
   if (receives.slots == 0) return Delivered::Never;
   if (receives.posted == part.receive) return Delivered::NoReceive;
   if (receives.posted - part.receive > receives.slots) return Delivered::No;
+  if (part.is_write) return locate_in_region(tables, receives, qpn, part, bytes, into);
   std::uint64_t at = bytes_before(receives, part.receive, known);
   if (at == known.slots.size()) {
     if (!fetch(tables, pid, receives, part.receive, known)) return Delivered::No;

@@ -61,8 +61,8 @@ struct Receiver {
   }
   Delivered locate(const nic::Delivery& part, std::uint64_t bytes) {
     spans.clear();
-    return locate_in_receive(*seen, static_cast<std::uint32_t>(getpid()), receives, {5}, part,
-                             bytes, known, spans);
+    return locate_message(*seen, static_cast<std::uint32_t>(getpid()), receives, {5}, part, bytes,
+                          known, spans);
   }
 
   std::vector<std::byte> room = std::vector<std::byte>(2 * kPage4K);
@@ -77,6 +77,7 @@ struct Receiver {
   wire::Key key;
   std::optional<PeerTables> seen;
   PeerTables::Receives receives{.pd = 2,
+                                .may_write = false,
                                 .generation = 1,
                                 .posted = 0,
                                 .done = 0,
@@ -145,6 +146,35 @@ TEST(PeerReceives, SayNoToWhatTheResponderWouldRefuse) {
       << "stale slot";
   receiver.receives.slots = 0;
   EXPECT_EQ(receiver.locate({.receive = 2, .message_bytes = 64}, 64), Delivered::Never);
+}
+
+// Of those the receive only counts.
+TEST(PeerReceives, OfWritesWithImmediatesSayWhereTheKeyIs) {
+  Receiver receiver;
+  const wire::Key key = *receiver.keys.insert({.pd = 2,
+                                               .access = 3,
+                                               .start = kReceiveBuffer,
+                                               .bytes = kReceiveBytes,
+                                               .bus = {kReceiveBus},
+                                               .pages = {}});
+  nic::Delivery part{.receive = 0,
+                     .message_bytes = 100,
+                     .offset = 60,
+                     .is_inline = false,
+                     .is_write = true,
+                     .rkey = key,
+                     .address = kReceiveBuffer + 0x100};
+  receiver.receives.may_write = true;
+  EXPECT_EQ(receiver.locate(part, 40), Delivered::NoReceive);
+  receiver.post({});
+  EXPECT_EQ(receiver.locate(part, 40), Delivered::Yes);
+  ASSERT_EQ(receiver.spans.all().size(), 1u);
+  EXPECT_EQ(receiver.spans.all()[0], (pcie::Span{{kReceiveBuffer + 0x13c}, 40}));
+  receiver.receives.may_write = false;
+  EXPECT_EQ(receiver.locate(part, 40), Delivered::No) << "no right of the queue pair";
+  receiver.receives.may_write = true;
+  part.rkey = receiver.key;
+  EXPECT_EQ(receiver.locate(part, 40), Delivered::No) << "no right of the key";
 }
 
 // Whatever a process writes into its own ring and tables, nobody reads beyond them.
