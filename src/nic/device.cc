@@ -251,8 +251,11 @@ void Device::after_work(Slot& slot, Time now) {
 void Device::publish(Slot& slot) {
   const QueuePair& qp = *slot.qp;
   QpRecord& record = tables_.qps[qp.context().qpn.value - first_qpn_];
+  // What has not changed is not written: a peer that reads it would have to fetch it again.
   const auto store = [](std::uint32_t& cell, std::uint32_t value) {
-    std::atomic_ref<std::uint32_t>(cell).store(value, std::memory_order_release);
+    const std::atomic_ref<std::uint32_t> shared(cell);
+    if (shared.load(std::memory_order_relaxed) != value)
+      shared.store(value, std::memory_order_release);
   };
   store(record.send_done, qp.send_done());
   store(record.receive_done, qp.receive_done());

@@ -8,6 +8,7 @@
 //             (2) of a key that is valid, and of a queue pair in RTR, RTS or SQD, nothing changes
 //                 but the state and what is counted: a peer that has seen the state may read on
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -63,6 +64,8 @@ struct Expected {
   }
 };
 
+// What a peer of this host reads with each of its requests comes first, and what changes with each
+// of ours last: on other cache lines, or both would wait for each other.
 struct QpRecord {
   std::uint32_t qpn{};    // 0: free
   std::uint32_t state{};  // transport::QpState
@@ -74,8 +77,6 @@ struct QpRecord {
   std::uint32_t generation{};
   std::uint64_t destination[2]{};  // GIDs of its path, as their bytes lie
   std::uint64_t source[2]{};
-  std::uint32_t send_done{};  // work requests that are done, modulo 2^32
-  std::uint32_t receive_done{};
   std::uint32_t expects{};  // of its peer: see Expected
   std::uint32_t path{};     // of its one-sided requests: kPathDirect, or trace::ReasonId why not
   std::uint32_t message_path{};  // of its packets: kPathRing, or trace::ReasonId why not
@@ -85,12 +86,19 @@ struct QpRecord {
   std::uint32_t receive_slots{};  // a power of two; 0: none
   std::uint32_t receive_stride{};
   trace::QpCounters counters{};  // since it was created
+  std::uint32_t send_done{};     // work requests that are done, modulo 2^32
+  std::uint32_t receive_done{};
+  std::uint32_t unused[6]{};
 };
 // They are executed in the memory of the peer, which is on this host. 0: they go as packets.
 inline constexpr std::uint32_t kPathDirect = UINT32_MAX;
 // They go through this host's memory. 0: as UDP packets.
 inline constexpr std::uint32_t kPathRing = UINT32_MAX;
-static_assert(sizeof(QpRecord) == 360 && std::has_unique_object_representations_v<QpRecord>);
+inline constexpr std::size_t kCacheLine = 64;
+static_assert(sizeof(QpRecord) == 6 * kCacheLine &&
+              std::has_unique_object_representations_v<QpRecord>);
+static_assert(offsetof(QpRecord, expects) / kCacheLine !=
+              offsetof(QpRecord, send_done) / kCacheLine);
 
 enum class SrqState : std::uint32_t { Free = 0, Ready = 1, Failed = 2 };
 
