@@ -140,7 +140,12 @@ void Accessor::enter() {
   word(slot().sequence).fetch_add(1);
 }
 
-void Accessor::leave() { word(slot().sequence).fetch_add(1, std::memory_order_release); }
+// Nobody else writes to it while this process lives, so it is a plain store: a locked one would
+// wait until the bytes that were just moved have left for the processor that watches them.
+void Accessor::leave() {
+  const auto sequence = word(slot().sequence);
+  sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
 
 bool Accessor::lock(const std::function<bool()>& owner_lives) {
   std::uint32_t holder = kUnlocked;
