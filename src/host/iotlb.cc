@@ -19,23 +19,6 @@ Iotlb::Iotlb(const IotlbShape& shape) {
   }
 }
 
-std::optional<Translation> Iotlb::lookup(BusAddr at) {
-  for (Level& level : levels_) {
-    if (level.used == 0) continue;
-    const std::uint64_t tag = at.value >> level.shift;
-    for (Entry& entry : level.set_of(tag)) {
-      if (entry.last_used == 0 || entry.tag != tag) continue;
-      entry.last_used = ++uses_;
-      const std::uint64_t leaf_bytes = std::uint64_t{1} << level.shift;
-      return Translation{.phys = advance(PhysAddr{entry.phys}, offset_in(at, leaf_bytes)),
-                         .leaf_bytes = leaf_bytes,
-                         .rights = entry.rights,
-                         .levels_read = 0};
-    }
-  }
-  return std::nullopt;
-}
-
 void Iotlb::insert(BusAddr at, const Translation& found) {
   bool inserted = false;  // a leaf has one of the three sizes
   for (Level& level : levels_) {
@@ -43,9 +26,14 @@ void Iotlb::insert(BusAddr at, const Translation& found) {
     inserted = true;
     const std::uint64_t tag = at.value >> level.shift;
     const std::span<Entry> set = level.set_of(tag);
-    auto victim =
-        std::ranges::find_if(set, [&](const Entry& e) { return e.last_used != 0 && e.tag == tag; });
-    if (victim == set.end()) victim = std::ranges::min_element(set, {}, &Entry::last_used);
+    Entry* victim = set.data();  // the entry of this page, or else the one unused for longest
+    for (Entry& e : set) {
+      if (e.tag == tag && e.last_used != 0) {
+        victim = &e;
+        break;
+      }
+      if (e.last_used < victim->last_used) victim = &e;
+    }
     if (victim->last_used == 0) ++level.used;
     *victim = {.tag = tag,
                .phys = align_down(found.phys, found.leaf_bytes).value,

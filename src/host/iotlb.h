@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/address.h"
@@ -28,7 +29,23 @@ class Iotlb {
   explicit Iotlb(const IotlbShape& shape = {});
 
   // The translation of `at`, levels_read 0, or nothing. Rights are the caller's to check.
-  std::optional<Translation> lookup(BusAddr at);
+  // Inline: every access of the device begins with it.
+  std::optional<Translation> lookup(BusAddr at) {
+    for (Level& level : levels_) {
+      if (level.used == 0) continue;
+      const std::uint64_t tag = at.value >> level.shift;
+      for (Entry& entry : level.set_of(tag)) {
+        if (entry.tag != tag || entry.last_used == 0) continue;
+        entry.last_used = ++uses_;
+        const std::uint64_t leaf_bytes = std::uint64_t{1} << level.shift;
+        return Translation{.phys = advance(PhysAddr{entry.phys}, offset_in(at, leaf_bytes)),
+                           .leaf_bytes = leaf_bytes,
+                           .rights = entry.rights,
+                           .levels_read = 0};
+      }
+    }
+    return std::nullopt;
+  }
 
   // REQUIRES: `found` is what the tables say about `at`.
   void insert(BusAddr at, const Translation& found);

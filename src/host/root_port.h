@@ -52,6 +52,8 @@ struct HostCosts {
   Duration redirect_latency{};
   Duration tlp_overhead{};       // link time of a TLP's header and framing
   std::int64_t ps_per_byte = 0;  // link time of a byte of payload, each direction
+
+  friend bool operator==(const HostCosts&, const HostCosts&) = default;
 };
 
 // LeafOnly: no table was given back, so what is known of tables stays.
@@ -124,15 +126,27 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
     Duration longer{};  // than to RAM
     const pcie::Endpoint* peer = nullptr;
     bool redirected = false;
+    // The table of leaves that the last walk ended in, and which 2 MiB it maps; level 0: none.
+    WalkStart leaves{.level = 0, .table = 0, .rights = 0};
+    std::uint64_t leaves_of = 0;
   };
   using Found = Result<Translation, TranslationFault>;
+  // Where a byte lies, and how many from it on; 0: none, and why.
+  struct Place {
+    PhysAddr phys;
+    std::uint64_t bytes = 0;
+    TranslationFault fault{};
+  };
+  static Place place_of(const Translation& found, BusAddr at);
+  static Place place_of(const Found& found, BusAddr at);
 
   pcie::Outcome resolve_modelled(const pcie::Access& access, Time now, pcie::SpanList& spans);
   pcie::Outcome block_by_plan(const trace::Reason& why, const pcie::Access& access, Time now);
   template <class Translate>
   pcie::Outcome resolve_by(const pcie::Access& access, Time now, pcie::SpanList& spans, Work& work,
                            Translate translate);
-  Found translate(BusAddr at, pcie::Direction direction, Time now, Work& work);
+  Place translate(BusAddr at, pcie::Direction direction, Time now, Work& work);
+  Place walk_plain(BusAddr at, pcie::Direction direction, Time now, Work& work);
 
   // root_port_modelled.cc
   std::optional<TranslationFault> find_context(Work& work);
@@ -153,6 +167,7 @@ class RootPort final : public pcie::DmaPort, public pcie::InterruptTarget {
 
   Parts parts_;
   HostCosts costs_;
+  bool is_free_;  // nothing costs anything
   pcie::LinkLimits limits_;
   InterruptSink sink_;
   OnDemand on_demand_;

@@ -65,16 +65,9 @@ void list_completions(const Tlp& read, const LinkLimits& limits, std::vector<Tlp
 
 }  // namespace
 
-TlpCount count_tlps(const Access& access, const LinkLimits& limits) {
+TlpCount count_tlps_of_long(const Access& access, const LinkLimits& limits) {
   check(limits);
   const std::uint64_t at = access.at.value;
-  // What most accesses are: descriptors, completions, small payloads.
-  const std::uint64_t in_one =
-      std::min({std::uint64_t{limits.mps}, std::uint64_t{limits.mrrs}, kBoundary - at % kBoundary});
-  if (access.bytes != 0 && access.bytes <= in_one) [[likely]] {
-    if (access.direction == Direction::Write) return {.writes = 1};
-    return {.reads = 1, .completions = 1};
-  }
   const std::uint64_t head = std::min(access.bytes, kBoundary - at % kBoundary);
   const std::uint64_t behind = access.bytes - head;
   TlpCount count = count_in_block(at, head, access.direction, limits);

@@ -8,9 +8,11 @@
 // Spec      PCI Express Base, 2.2.7 (4 KiB), 2.3.1.1 (RCB), 7.5.3.4 (MPS, MRRS)
 // See also  host/root_port.h
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "base/range.h"
 #include "pcie/port.h"
 
 namespace softhca::pcie {
@@ -41,9 +43,20 @@ struct TlpCount {
   friend bool operator==(TlpCount, TlpCount) = default;
 };
 
+// One that takes more than one request, or none.
+TlpCount count_tlps_of_long(const Access& access, const LinkLimits& limits);
+
 // How many TLPs an access takes. Constant time. An access of 0 bytes takes none.
 // REQUIRES: the access does not wrap.
-TlpCount count_tlps(const Access& access, const LinkLimits& limits);
+inline TlpCount count_tlps(const Access& access, const LinkLimits& limits) {
+  // What most accesses are: descriptors, completions, small payloads.
+  const std::uint64_t most = std::min(limits.mps, limits.mrrs);
+  const std::uint64_t in_block = kPage4K - offset_in(access.at, kPage4K);
+  if (access.bytes == 0 || access.bytes > most || access.bytes > in_block) [[unlikely]]
+    return count_tlps_of_long(access, limits);
+  if (access.direction == Direction::Write) return {.writes = 1};
+  return {.reads = 1, .completions = 1};
+}
 
 // The same, one by one, in the order of their addresses; each read before its completions.
 std::vector<Tlp> list_tlps(const Access& access, const LinkLimits& limits);
