@@ -5,7 +5,8 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <memory>
 #include <span>
 
 #include "driver/attributes.h"
@@ -16,14 +17,17 @@ namespace softhca::abi {
 class SgeCopy {
  public:
   std::span<const driver::Sge> of(const ibv_sge* list, int count) {
-    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), copies_.size());
+    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), kRoom);
+    auto* const copies = reinterpret_cast<driver::Sge*>(room_);
     for (std::size_t i = 0; i < used; ++i)
-      copies_[i] = {list[i].addr, list[i].length, list[i].lkey};
-    return {copies_.data(), used};
+      std::construct_at(copies + i, driver::Sge{list[i].addr, list[i].length, list[i].lkey});
+    return {copies, used};
   }
 
  private:
-  std::array<driver::Sge, nic::kMaxSges + 1> copies_;
+  static constexpr std::size_t kRoom = nic::kMaxSges + 1;
+  // Not cleared: most requests have one entry, and each call has a copy.
+  alignas(driver::Sge) std::byte room_[kRoom * sizeof(driver::Sge)];
 };
 
 }  // namespace softhca::abi

@@ -30,18 +30,16 @@ Cqe load_cqe(Bytes slot) {
   return cqe;
 }
 
-Completion completion_of(const Cqe& cqe) {
+// In place, since what is copied right after it was written waits for those writes.
+void describe(const Cqe& cqe, Completion& out) {
   const auto status = static_cast<transport::Status>(cqe.status);
-  Completion out{.wr_id = cqe.cookie,
-                 .status = status,
-                 .opcode = {},
-                 .with_immediate = false,
-                 .reason = static_cast<trace::ReasonId>(cqe.reason),
-                 .qpn = {cqe.qpn},
-                 .byte_count = 0,
-                 .immediate = 0,
-                 .at = {static_cast<std::int64_t>(cqe.time_ps)}};
-  if (status != transport::Status::Success) return out;  // C30: nothing else means anything
+  out = {};
+  out.wr_id = cqe.cookie;
+  out.status = status;
+  out.reason = static_cast<trace::ReasonId>(cqe.reason);
+  out.qpn = {cqe.qpn};
+  out.at = {static_cast<std::int64_t>(cqe.time_ps)};
+  if (status != transport::Status::Success) return;  // C30: nothing else means anything
   out.opcode = static_cast<CompletionOpcode>(cqe.kind);
   out.with_immediate = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::Immediate)) != 0;
   out.byte_count = cqe.byte_count;
@@ -55,7 +53,6 @@ Completion completion_of(const Cqe& cqe) {
   out.wants_sync = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::WantsSync)) != 0;
   out.tag_matched = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::TagMatched)) != 0;
   out.tag_data_here = (cqe.flags & static_cast<std::uint8_t>(nic::CqeFlag::TagDataHere)) != 0;
-  return out;
 }
 
 CompletionQueue::Side side_of(const Cqe& cqe) {
@@ -102,7 +99,7 @@ std::size_t CompletionQueue::poll(std::span<Completion> out) {
     if (load_lap(slot) != 1 + at / ring.capacity) break;
     const Cqe cqe = load_cqe(slot);
     if (cqe.qpn != kForgotten) {
-      out[count++] = completion_of(cqe);
+      describe(cqe, out[count++]);
       if (remembers_) taken_[{cqe.qpn, side_of(cqe)}] = cqe.work + 1;
     }
     ++at;

@@ -309,7 +309,9 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   WorkRing& ring = qp.send_;
   if (const Reason full = check_room(qp)) return full;
 
-  nic::SendWqe wqe;
+  // In the ring itself: what is copied right after it was written waits for those writes.
+  const Bytes slot = ring.slot(ring.posted);
+  nic::SendWqe& wqe = *std::construct_at(reinterpret_cast<nic::SendWqe*>(slot.data()));
   wqe.cookie = request.wr_id;
   wqe.remote_address = request.remote_address;
   wqe.rkey = request.rkey.value;
@@ -323,7 +325,6 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
   wqe.flags = wqe_flags(request, qp.signal_all_);
   if ((wqe.flags & static_cast<unsigned>(nic::WqeFlag::Signaled)) != 0)
     ring.signaled = ring.posted + 1;
-  const Bytes slot = ring.slot(ring.posted);
   std::size_t at = sizeof wqe;
   if (qp.type_ == transport::QpType::Ud) {
     const auto stored = store_address(qp, request.target, slot.subspan(at));
@@ -347,7 +348,6 @@ Result<void, Reason> Engine::post_send(QueuePair& qp, const SendRequest& request
       at += sizeof(nic::Segment);
     }
   }
-  store_le(slot, 0, wqe);
   ++ring.posted;
   if (!more) ring_send_doorbell(qp, now);
   return {};

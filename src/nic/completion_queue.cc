@@ -35,7 +35,7 @@ void CompletionQueue::release_event() {
   event_due_ = Time::never();
 }
 
-CompletionQueue::Written CompletionQueue::write(Cqe cqe, HostMemory& memory, Time now) {
+CompletionQueue::Written CompletionQueue::write(Cqe& cqe, HostMemory& memory, Time now) {
   if (produced_ - taken_ >= ring_.slots) {
     const BusAddr record = advance(ring_.bus, std::uint64_t{ring_.slots} * sizeof(Cqe));
     const pcie::Outcome read = memory.read_bus(record, writable_bytes_of(taken_), now);

@@ -57,7 +57,8 @@ class CompletionQueue {
     bool lost{};         // likewise, and nobody minds
     bool wants_event{};  // it was armed for this one; it is not any more
   };
-  Written write(Cqe cqe, HostMemory& memory, Time now);
+  // Gives it its lap.
+  Written write(Cqe& cqe, HostMemory& memory, Time now);
 
   // Goes on in another ring, in which `produced` entries lie already that nobody has taken.
   void move_to(RingPlace ring, std::uint32_t produced) {

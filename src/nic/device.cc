@@ -205,7 +205,7 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
 void Device::after_work(Slot& slot, Time now) {
   QueuePair& qp = *slot.qp;
   const auto drain = [&] {
-    while (const auto pending = qp.poll_completion(now)) {
+    while (auto pending = qp.poll_completion(now)) {
       const auto status = static_cast<Status>(pending->cqe.status);
       const bool failed =
           status != Status::Success && status != Status::Flushed && qp.state() != QpState::Error;
@@ -293,7 +293,7 @@ void Device::on_failure(Slot& slot, const trace::Reason& reason, Time now) {
   if (on_failure_) on_failure_(slot.qp->context().qpn, reason);
 }
 
-void Device::write_cqe(const PendingCqe& pending, Time now) {
+void Device::write_cqe(PendingCqe& pending, Time now) {
   const auto found = cqs_.find(pending.cqn);
   if (found == cqs_.end() || found->second.failed()) return;
   CompletionQueue& cq = found->second;
@@ -348,7 +348,7 @@ void Device::defer(const Later& what) {
 
 void Device::run_deferred(Time now) {
   while (!later_.empty() && later_.front().at <= now) {
-    const Later due = later_.front();
+    Later due = later_.front();
     later_.pop_front();
     if (due.is_end)
       raise_event(EqeKind::QpLastWqe, due.cqe.cqe.qpn, ReasonId::None, now);

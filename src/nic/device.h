@@ -204,7 +204,7 @@ class Device {
   void publish(Slot& slot);
   void set_published_state(wire::Qpn qpn, std::uint32_t state);
   void enter_error(Slot& slot, const trace::Reason& reason, Time now);
-  void write_cqe(const PendingCqe& pending, Time now);
+  void write_cqe(PendingCqe& pending, Time now);
   void raise_event(EqeKind kind, std::uint32_t object, trace::ReasonId reason, Time now);
   void on_failure(Slot& slot, const trace::Reason& reason, Time now);
   void fail_cq(CompletionQueue& cq, const trace::Reason& why, Time now);

@@ -40,7 +40,10 @@ std::optional<std::uint32_t> Device::work_on_tags(std::uint32_t srqn, const TagW
   if (work.synchronizes) tags.synchronize(work.unexpected_seen);
   if (work.kind != CqeKind::TagRemoved && tags.is_behind(work.unexpected_seen))
     cqe.flags |= static_cast<std::uint8_t>(CqeFlag::WantsSync);
-  if (work.signaled || cqe.status != 0) write_cqe({srq->context().cqn, cqe}, now);
+  if (work.signaled || cqe.status != 0) {
+    PendingCqe pending{srq->context().cqn, cqe};
+    write_cqe(pending, now);
+  }
   return handle;
 }
 

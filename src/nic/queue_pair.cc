@@ -394,7 +394,8 @@ Reason QueuePair::check_remote(transport::RemoteRight right, wire::Key key, std:
 PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) {
   if (done.status != Status::Success && done.status != Status::Flushed) last_reason_ = done.reason;
   const SendWqe& wqe = fetched(done.work).wqe;
-  Cqe cqe;
+  PendingCqe pending{.cqn = context_.send_cqn, .cqe = {}};
+  Cqe& cqe = pending.cqe;
   cqe.cookie = wqe.cookie;
   cqe.qpn = context_.qpn.value;
   cqe.work = done.work;
@@ -405,7 +406,7 @@ PendingCqe QueuePair::send_cqe(const transport::SendCompletion& done, Time now) 
   cqe.kind = static_cast<std::uint8_t>(kind_of(opcode));
   if (transport::brings_bytes(opcode) && done.status == Status::Success)
     for (const Segment& s : fetched(done.work).segments) cqe.byte_count += s.bytes;
-  return {context_.send_cqn, cqe};
+  return pending;
 }
 
 PendingCqe QueuePair::receive_cqe(const transport::ReceiveCompletion& done, Time now) {
@@ -454,17 +455,26 @@ std::optional<PendingCqe> QueuePair::poll_completion(Time now) {
     receives_.note_done();
     return front;
   }
+  return poll_send_cqe(now);
+}
+
+// One object is returned by every way, so that it is made where it is wanted.
+std::optional<PendingCqe> QueuePair::poll_send_cqe(Time now) {
+  std::optional<PendingCqe> pending;
   while (const auto done = poll_send_completion()) {
     if (!rendezvous_.empty() && rendezvous_of(done->work) != nullptr) [[unlikely]] {
-      if (const auto pending = on_own_done(*done, now)) return pending;
+      pending = on_own_done(*done, now);
+      if (pending) return pending;
       continue;
     }
     send_done_ = done->work + 1;
-    const PendingCqe pending = send_cqe(*done, now);
+    const bool is_told = done->signaled || done->status != Status::Success;
+    // Its slot may be another's after the next fetch.
+    if (is_told) pending.emplace(send_cqe(*done, now));
     fetch_sends(now);
-    if (done->signaled || done->status != Status::Success) return pending;
+    if (is_told) return pending;
   }
-  return std::nullopt;
+  return pending;
 }
 
 std::optional<transport::ResponderFailure> QueuePair::poll_failure() {

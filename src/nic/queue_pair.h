@@ -258,7 +258,8 @@ class QueuePair final : public transport::MemoryPort {
   void count(trace::QpCounter of_pair, trace::Counter of_device);
   void fetch_sends(Time now);
   bool fetch_send(std::uint32_t index, Fetched& into, trace::Reason& reason, Time now);
-  transport::SendWork check_send(std::uint32_t index, Fetched& request, trace::Reason reason,
+  // `unread` is why the request could not be fetched, or None.
+  transport::SendWork check_send(std::uint32_t index, Fetched& request, const trace::Reason& unread,
                                  Time now);
   void fail_by_plan(transport::SendWork& work, std::uint64_t wr_id, Time now);
   trace::Reason check_atomic(std::uint64_t bytes) const;
@@ -322,6 +323,7 @@ class QueuePair final : public transport::MemoryPort {
   pcie::Outcome each_piece(const Segments& segments, std::uint64_t offset, std::uint64_t bytes,
                            Move&& move);
   void note(const pcie::Outcome& outcome) { ready_at_ = later(ready_at_, outcome.ready_at); }
+  std::optional<PendingCqe> poll_send_cqe(Time now);
   PendingCqe send_cqe(const transport::SendCompletion& done, Time now);
   PendingCqe receive_cqe(const transport::ReceiveCompletion& done, Time now);
 

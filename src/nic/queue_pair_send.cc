@@ -112,9 +112,10 @@ bool QueuePair::fetch_send(std::uint32_t index, Fetched& into, Reason& reason, T
 
 // What the request asks for, with the reason if it must fail: each lkey is checked here, before
 // anything is sent (IBTA 10.6.3.1: local protection checks come first).
-transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request, Reason reason,
-                                          Time now) {
+transport::SendWork QueuePair::check_send(std::uint32_t index, Fetched& request,
+                                          const Reason& unread, Time now) {
   const SendWqe& wqe = request.wqe;
+  Reason reason = unread;
   const auto has = [&](WqeFlag flag) { return (wqe.flags & static_cast<std::uint8_t>(flag)) != 0; };
   transport::SendWork work{.work = index,
                            .opcode = static_cast<transport::WorkOpcode>(wqe.opcode),

@@ -1,7 +1,7 @@
 #include "abi/ibverbs/cq.h"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 
 #include "abi/entry.h"
 #include "base/bytes.h"
@@ -23,8 +23,8 @@ unsigned flags_of(const driver::Completion& completion) {
   return flags;
 }
 
-ibv_wc as_verbs(const driver::Completion& completion) {
-  ibv_wc wc{};
+void write(const driver::Completion& completion, ibv_wc& wc) {
+  wc = {};
   wc.wr_id = completion.wr_id;
   wc.status = static_cast<ibv_wc_status>(completion.status);
   wc.opcode = static_cast<ibv_wc_opcode>(completion.opcode);
@@ -37,7 +37,6 @@ ibv_wc as_verbs(const driver::Completion& completion) {
   if (completion.with_invalidation) wc.invalidated_rkey = completion.immediate;
   wc.src_qp = completion.source_qpn.value;
   wc.wc_flags = flags_of(completion);
-  return wc;
 }
 
 // Members that a completion of this device has. VLANs are not among them; asking for one fails at
@@ -151,12 +150,13 @@ int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
     const auto any = cq.has_any();
     if (!any) return any.error();
     if (!*any) return 0;
-    std::array<driver::Completion, kBatch> batch;
+    alignas(driver::Completion) std::byte room_of_batch[kBatch * sizeof(driver::Completion)];
+    auto* const batch = reinterpret_cast<driver::Completion*>(room_of_batch);  // not cleared
     int filled = 0;
     while (filled < num_entries) {
       const auto room = std::min(static_cast<std::size_t>(num_entries - filled), kBatch);
-      const std::size_t found = cq.queue()->poll({batch.data(), room});
-      for (std::size_t i = 0; i < found; ++i) wc[filled++] = as_verbs(batch[i]);
+      const std::size_t found = cq.queue()->poll({batch, room});
+      for (std::size_t i = 0; i < found; ++i) write(batch[i], wc[filled++]);
       if (found < room) break;
     }
     return filled;

@@ -60,13 +60,13 @@ Outcome<void> take_local(const ibv_send_wr& wr, driver::SendRequest& request) {
   return {};
 }
 
-Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType type,
-                                        SgeCopy& sges) {
+// Fills in place: a request that is copied right after it was written waits for those writes.
+Outcome<void> take(const ibv_send_wr& wr, transport::QpType type, SgeCopy& sges,
+                   driver::SendRequest& request) {
   const std::uint32_t opcode = number_of(wr.opcode);
   if (wr.num_sge < 0) return Errno{EINVAL};
   if (opcode > IBV_WR_ATOMIC_WRITE || !transport::is_offered(type, static_cast<WorkOpcode>(opcode)))
     return Errno{EOPNOTSUPP};
-  driver::SendRequest request;
   request.wr_id = wr.wr_id;
   request.opcode = static_cast<WorkOpcode>(opcode);
   request.flags =
@@ -76,12 +76,11 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType
   if (type == transport::QpType::Ud) {
     if (wr.wr.ud.ah == nullptr) return Errno{EINVAL};
     request.target = Ah::of(wr.wr.ud.ah).target(wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey);
-    return request;
+    return {};
   }
   if (type == transport::QpType::XrcSend) request.xrc_srqn = wr.qp_type.xrc.remote_srqn;
-  if (transport::is_local(request.opcode)) {
-    if (const auto taken = take_local(wr, request); !taken) return taken.error();
-  } else if (transport::is_atomic(request.opcode)) {
+  if (transport::is_local(request.opcode)) return take_local(wr, request);
+  if (transport::is_atomic(request.opcode)) {
     take_atomic(wr, request);
   } else if (request.opcode == WorkOpcode::SendInvalidate) {
     request.rkey = {wr.invalidate_rkey};
@@ -89,17 +88,20 @@ Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, transport::QpType
     request.remote_address = wr.wr.rdma.remote_addr;
     request.rkey = {wr.wr.rdma.rkey};
   }
-  return request;
+  return {};
 }
 
 template <class Target>
-Outcome<driver::SendRequest> request_of(const ibv_send_wr& wr, const Target& pair, SgeCopy& sges) {
-  return request_of(wr, pair.type(), sges);
+Outcome<void> take(const ibv_send_wr& wr, const Target& pair, SgeCopy& sges,
+                   driver::SendRequest& request) {
+  return take(wr, pair.type(), sges, request);
 }
 template <class Target>
-Outcome<driver::ReceiveRequest> request_of(const ibv_recv_wr& wr, const Target&, SgeCopy& sges) {
+Outcome<void> take(const ibv_recv_wr& wr, const Target&, SgeCopy& sges,
+                   driver::ReceiveRequest& request) {
   if (wr.num_sge < 0) return Errno{EINVAL};
-  return driver::ReceiveRequest{.wr_id = wr.wr_id, .sges = sges.of(wr.sg_list, wr.num_sge)};
+  request = {.wr_id = wr.wr_id, .sges = sges.of(wr.sg_list, wr.num_sge)};
+  return {};
 }
 
 auto post(driver::Engine& engine, driver::QueuePair& pair, const driver::SendRequest& request,
@@ -122,14 +124,13 @@ void ring(driver::Engine& engine, Target& queue, const ibv_recv_wr*, Time now) {
 // Posts from `next` on, which is left at the first one that was refused.
 template <class Target, class WorkRequest>
 Outcome<void> post_list(driver::Engine& engine, Target& pair, WorkRequest*& next, Time now) {
+  using Request = std::conditional_t<std::is_same_v<WorkRequest, ibv_send_wr>, driver::SendRequest,
+                                     driver::ReceiveRequest>;
   SgeCopy sges;
   for (const WorkRequest* const first = next; next != nullptr; next = next->next) {
-    Outcome<void> posted;
-    if (const auto request = request_of(*next, pair, sges); !request) {
-      posted = request.error();
-    } else {
-      posted = outcome_of(post(engine, pair, *request, next->next != nullptr, now));
-    }
+    Request request;
+    Outcome<void> posted = take(*next, pair, sges, request);
+    if (posted) posted = outcome_of(post(engine, pair, request, next->next != nullptr, now));
     if (posted) continue;
     if (next != first) ring(engine, pair, next, now);  // those before it stay posted
     return posted;
