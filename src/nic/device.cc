@@ -242,7 +242,7 @@ void Device::after_work(Slot& slot, Time now) {
     raise_event(EqeKind::SqDrained, qp.context().qpn.value, ReasonId::None, now);
   count_transport(slot, now);
   timers_at_ = earlier(timers_at_, qp.next_deadline());
-  activate(slot);
+  if (!qp.has_nothing_to_send()) activate(slot);
   publish(slot);
   if (qp.holds_receives() && !std::exchange(slot.holding, true))
     holding_.push_back(qp.context().qpn.value - first_qpn_);

@@ -145,6 +145,12 @@ class QueuePair final : public transport::MemoryPort {
   // The datagram that the packet just polled travels in.
   const wire::Datagram& path_of(const Outgoing& outgoing) const;
 
+  // Until the next doorbell, packet or timer poll_packet() gives nothing, and completes nothing.
+  bool has_nothing_to_send() const {
+    return state_ == transport::QpState::Rts && requester_ && responder_ && !rate_ &&
+           requester_->is_idle() && !requester_->failed() && !requester_->has_completion() &&
+           !responder_->has_replies() && !notifications_.is_waiting();
+  }
   // Of work on the device's own keys, or a datagram that could not leave: without a packet.
   bool has_send_completion() const;
   std::optional<PendingCqe> poll_completion(Time now);
