@@ -76,8 +76,11 @@ std::uint64_t LiveDevice::Inside::count(Counter counter) const {
   return machine->tracer().counters().get(counter);
 }
 
-// REQUIRES: the lock is held.
-void LiveDevice::Inside::own() { turns.store(turns.load(std::memory_order_relaxed) + 1); }
+// Polls that miss the device compare it to guess whether its owner is stuck; nothing hangs on when
+// they see it. REQUIRES: the lock is held.
+void LiveDevice::Inside::own() {
+  turns.store(turns.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 
 // Who drives holds the lock for a few system calls; to sleep until then would take far longer.
 void LiveDevice::Inside::take() {
