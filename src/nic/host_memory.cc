@@ -203,6 +203,14 @@ class AtomicsLock {
 
 Outcome HostMemory::resolve(const KeyAccess& access, Direction direction, pcie::SpanList& spans,
                             Time now) {
+  // What most accesses are: one piece on the bus, of few pages.
+  const BusPiece piece = keys_.locate(access);
+  if (piece.bytes == access.bytes && piece.bytes <= kPage4K &&
+      spans.all().size() + 2 < pcie::SpanList::kCapacity) {
+    Outcome outcome = port_.resolve({piece.at, piece.bytes, direction}, now, spans);
+    if (!outcome) outcome.done_bytes = 0;
+    return outcome;
+  }
   KeyAccess some = access;
   return resolve_some(some, direction, spans, now);
 }

@@ -26,10 +26,10 @@
 //             (2) each work request completes exactly once, in order
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <optional>
 
 #include "base/clock.h"
+#include "base/fifo.h"
 #include "trace/qp_counters.h"
 #include "transport/attributes.h"
 #include "transport/emission.h"
@@ -161,8 +161,8 @@ class Requester {
   trace::QpCounters& counters_;
 
   SendWindow window_;
-  std::deque<Operation> work_;  // outstanding, oldest first
-  std::deque<SendCompletion> done_;
+  Fifo<Operation> work_;  // outstanding, oldest first
+  Fifo<SendCompletion> done_;
   std::uint64_t oldest_ = 0;
   std::uint64_t next_ = 0;
   std::uint64_t end_ = 0;
