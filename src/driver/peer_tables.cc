@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/prefetch.h"
 #include "base/range.h"
 #include "host/iommu_table.h"
 
@@ -85,7 +86,6 @@ std::optional<PeerTables::Receives> PeerTables::receives_of(const nic::Connectio
       .may_write = (record->access & kQpWrite) != 0,
       .generation = record->generation,
       .posted = __atomic_load_n(&record->receive_posted, __ATOMIC_ACQUIRE),
-      .done = __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE),
       .ring = {record->receive_bus},
       .slots = record->receive_slots,
       .stride = record->receive_stride,
@@ -93,6 +93,22 @@ std::optional<PeerTables::Receives> PeerTables::receives_of(const nic::Connectio
   const bool makes_sense = (found.slots & (found.slots - 1)) == 0 &&
                            found.stride >= sizeof(nic::ReceiveWqe) && found.stride <= kPage4K;
   return found.slots == 0 || makes_sense ? std::optional(found) : std::nullopt;
+}
+
+std::optional<std::uint32_t> PeerTables::receives_done(const nic::Connection& connection,
+                                                       wire::Psn next) const {
+  nic::Expected expected;
+  const nic::QpRecord* const record = other_end(connection, next, expected);
+  if (record == nullptr) return std::nullopt;
+  return __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE);
+}
+
+void PeerTables::prefetch(wire::Qpn qpn) const {
+  const std::uint32_t index = qpn.value - header_.first_qpn;
+  if (index >= header_.qps) return;
+  const std::byte* const record = memory_.data() + header_.qps_at + index * sizeof(nic::QpRecord);
+  softhca::prefetch(record);
+  softhca::prefetch(record + offsetof(nic::QpRecord, expects));
 }
 
 // A copy of a record that is valid.

@@ -40,12 +40,16 @@ class PeerTables {
     bool may_write{};            // its own right
     std::uint32_t generation{};  // of its queue pair
     std::uint32_t posted{};      // modulo 2^32
-    std::uint32_t done{};
     BusAddr ring;
     std::uint32_t slots{};  // 0: it has none of its own; else a power of two
     std::uint32_t stride{};
   };
   std::optional<Receives> receives_of(const nic::Connection& connection, wire::Psn next) const;
+  // How many of them are done. Likewise.
+  std::optional<std::uint32_t> receives_done(const nic::Connection& connection,
+                                             wire::Psn next) const;
+  // Asks for the cache lines that these need.
+  void prefetch(wire::Qpn qpn) const;
   // Appends where in the peer's process bytes lie that its device reads. False as locate().
   bool locate_ring(BusAddr at, std::uint64_t bytes, pcie::SpanList& into) const {
     return translate(at, bytes, pcie::Direction::Read, into);

@@ -28,8 +28,8 @@ namespace softhca::local {
 
 struct RingControl {
   alignas(64) std::uint64_t written{};  // the writer's
-  alignas(64) std::uint64_t taken{};    // the reader's, as is the next
-  std::uint32_t closed{};
+  std::uint32_t closed{};             // by the reader, once: the writer looks at it with each frame
+  alignas(64) std::uint64_t taken{};  // the reader's
 };
 static_assert(sizeof(RingControl) == 128);
 

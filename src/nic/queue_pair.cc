@@ -219,6 +219,7 @@ void QueuePair::on_send_doorbell(std::uint32_t producer, Time now) {
   tracer_.count(Counter::Doorbells);
   tracer_.emit(EventKind::Doorbell, now, context_.qpn.value, 0, producer);
   send_posted_ = producer;
+  if (direct_.neighbour) direct_.neighbour->prefetch(peer_);
   fetch_sends(now);
 }
 

@@ -110,6 +110,9 @@ class Neighbour {
                               transport::WorkOpcode kind, std::span<const DirectRequest> requests,
                               std::span<const pcie::Span> local, Time now) = 0;
 
+  // Something for that queue pair of the peer is about to come: asks for what will be read of it.
+  virtual void prefetch(wire::Qpn) const {}
+
   // The number of the receive that the connection's next message takes, of a peer that has
   // executed everything before the PSN `next`, and taken what it was told of.
   virtual std::optional<std::uint32_t> next_receive(const Connection& connection,

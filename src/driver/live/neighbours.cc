@@ -99,6 +99,7 @@ class Neighbours::Process final : public nic::Neighbour {
                       std::span<const nic::DirectRequest> requests,
                       std::span<const pcie::Span> local, Time now) override;
 
+  void prefetch(wire::Qpn peer) const override { mapped_.tables.prefetch(peer); }
   std::optional<std::uint32_t> next_receive(const nic::Connection& connection,
                                             wire::Psn next) override;
   nic::Delivered deliver(const nic::Connection& connection, wire::Psn next,
@@ -177,8 +178,7 @@ std::size_t Neighbours::Process::execute(const nic::Connection& connection, wire
 
 std::optional<std::uint32_t> Neighbours::Process::next_receive(const nic::Connection& connection,
                                                                wire::Psn next) {
-  const auto receives = mapped_.tables.receives_of(connection, next);
-  return receives ? std::optional(receives->done) : std::nullopt;
+  return mapped_.tables.receives_done(connection, next);
 }
 
 // The peer is told while we are inside: by the time that it may take its receives back, it has the
@@ -196,7 +196,7 @@ nic::Delivered Neighbours::Process::deliver(const nic::Connection& connection, w
   if (const auto receives = mapped_.tables.receives_of(connection, next)) {
     pcie::SpanList remote;
     result = locate_message(mapped_.tables, pid_, *receives, connection.peer, what, bytes, known,
-                               remote);
+                            remote);
     if (result == nic::Delivered::Yes &&
         ((bytes != 0 && !place(local, what.is_inline, remote.all())) || (tell && !tell())))
       result = nic::Delivered::No;

@@ -80,7 +80,6 @@ struct Receiver {
                                 .may_write = false,
                                 .generation = 1,
                                 .posted = 0,
-                                .done = 0,
                                 .ring = {kReceiveRingBus},
                                 .slots = kReceiveSlots,
                                 .stride = kReceiveStride};
