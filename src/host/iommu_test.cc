@@ -126,7 +126,9 @@ TEST_F(IommuTest, RecordsTheLastFaultsAsTheKernelPrintsThem) {
   const auto fault = iommu_.translate({kFirstBus.value + 0x123}, Direction::Write).error();
   const auto reason =
       iommu_.record_fault(fault, {kFirstBus.value + 0x123}, 64, Direction::Write, Time{5});
-  EXPECT_EQ(reason, (trace::Reason{ReasonId::IommuNoWrite, 0, kFirstBus.value + 0x123, 64, 0, 0}));
+  EXPECT_EQ(reason,
+            (trace::Reason{
+                .id = ReasonId::IommuNoWrite, .address = kFirstBus.value + 0x123, .length = 64}));
   ASSERT_EQ(iommu_.faults().records().size(), 1u);
   EXPECT_EQ(fault_text(iommu_.faults().records()[0]),
             "DMAR: [DMA Write] Request device [01:00.0] fault addr 0x800000000000 "

@@ -226,8 +226,10 @@ TEST(Pins, KeepTheLimitWhenStrictAndOnlyReportItOtherwise) {
     const auto more = pins.pin(pages(100, 5), {});  // overlaps are charged again
     if (strict) {
       ASSERT_FALSE(more);
-      EXPECT_EQ(more.error(), (trace::Reason{ReasonId::MemlockExceeded, 0, 100 * kPage4K,
-                                             5 * kPage4K, 0, 10 * kPage4K}));
+      EXPECT_EQ(more.error(), (trace::Reason{.id = ReasonId::MemlockExceeded,
+                                             .address = 100 * kPage4K,
+                                             .length = 5 * kPage4K,
+                                             .high = 10 * kPage4K}));
       EXPECT_EQ(pins.pages_charged(), 6u);
       EXPECT_EQ(pins.count_at({100 * kPage4K}), 1u);
       EXPECT_TRUE(pins.pin(pages(500, 4), {}));

@@ -100,8 +100,9 @@ TEST_F(RootPortTest, RefusesAnAccessAtItsFirstBadPageAndRecordsTheFault) {
   map(advance(kFirstByte, kPage4K), kPage4K, kPage4K, BusRight::Read);
   RootPort port = make();
   const auto write = resolve(port, advance(kFirstByte, 4090), 100, Direction::Write);
-  EXPECT_EQ(write.reason,
-            (trace::Reason{ReasonId::IommuNoWrite, 0, kFirstByte.value + kPage4K, 94, 0, 0}));
+  EXPECT_EQ(write.reason, (trace::Reason{.id = ReasonId::IommuNoWrite,
+                                         .address = kFirstByte.value + kPage4K,
+                                         .length = 94}));
   EXPECT_EQ(write.done_bytes, 6u);
   const auto read = resolve(port, advance(kFirstByte, kPage4K), 2 * kPage4K, Direction::Read);
   EXPECT_EQ(read.reason.id, ReasonId::IommuNotMapped);

@@ -75,12 +75,26 @@ Outcome HostMemory::move(std::span<const pcie::Span> spans, Buffer buffer, Time 
     return port_.write(spans, buffer, now);
 }
 
+// What one span list surely holds, of a key that was checked.
+template <class Buffer>
+Outcome HostMemory::move_short(const KeyAccess& access, Buffer buffer, Time now) {
+  pcie::SpanList spans;
+  Outcome outcome = resolve(access, kDirection<Buffer>, spans, now);
+  if (!outcome) return outcome;
+  const Outcome moved = move(spans.all(), buffer, now);
+  outcome.reason = moved.reason;
+  outcome.done_bytes = moved.done_bytes;
+  outcome.ready_at = later(outcome.ready_at, moved.ready_at);
+  return outcome;
+}
+
 template <class Buffer>
 Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now) {
   ASSERT(access.bytes == buffer.size());
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
   if (total && is_off_bus(access)) [[unlikely]]
     return move_off_bus(access, buffer, now);
+  if (total && access.bytes <= kPage4K) return move_short(access, buffer, now);
   KeyAccess rest = access;
   while (total && rest.bytes != 0) {
     pcie::SpanList spans;

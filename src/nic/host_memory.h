@@ -87,6 +87,8 @@ class HostMemory {
   template <class Buffer>
   pcie::Outcome move(std::span<const pcie::Span> spans, Buffer buffer, Time now);
   template <class Buffer>
+  pcie::Outcome move_short(const KeyAccess& access, Buffer buffer, Time now);
+  template <class Buffer>
   pcie::Outcome move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now);
   template <class Part>
   pcie::Outcome move_parts(const KeyAccess& access, wire::Qpn qpn, std::span<const Part> parts,

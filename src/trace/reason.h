@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace softhca::trace {
 
@@ -220,12 +221,15 @@ struct ReasonInfo {
 
 // One refusal with its particulars. What `object`, `address` and `length` are is said by the table
 // row's rule; 0 where they mean nothing.
+//
+// Each outcome carries one, mostly none. Laid out without gaps and in pieces of 16 bytes, so that
+// it is cleared and copied by the same pieces: a copy by others would wait for the clearing.
 struct Reason {
   ReasonId id = ReasonId::None;
+  std::uint16_t unused = 0;
   std::uint32_t object = 0;  // key, QPN, CQN or index
-  // The address asked for, in the address space that was checked. Where it lies lets a reason be
-  // cleared and copied by the same pieces of 16 bytes, or every copy of "none" would wait for the
-  // clearing.
+  std::uint64_t unused_too = 0;
+  // The address asked for, in the address space that was checked.
   alignas(16) std::uint64_t address = 0;
   std::uint64_t length = 0;  // bytes asked for
   std::uint64_t low = 0;     // where the permitted range starts (bounds), else 0
@@ -234,6 +238,7 @@ struct Reason {
   explicit operator bool() const { return id != ReasonId::None; }
   friend bool operator==(const Reason&, const Reason&) = default;
 };
+static_assert(std::has_unique_object_representations_v<Reason>);
 
 // How a reason is told.
 enum class Telling : std::uint32_t {
