@@ -96,12 +96,13 @@ std::optional<PeerTables::Receives> PeerTables::receives_of(const nic::Connectio
   return found.slots == 0 || makes_sense ? std::optional(found) : std::nullopt;
 }
 
-std::optional<std::uint32_t> PeerTables::receives_done(const nic::Connection& connection,
-                                                       wire::Psn next) const {
+std::optional<nic::NextReceive> PeerTables::next_receive(const nic::Connection& connection,
+                                                         wire::Psn next) const {
   nic::Expected expected;
   const nic::QpRecord* const record = other_end(connection, next, expected);
   if (record == nullptr) return std::nullopt;
-  return __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE);
+  return nic::NextReceive{.number = __atomic_load_n(&record->receive_done, __ATOMIC_ACQUIRE),
+                          .generation = record->generation};
 }
 
 void PeerTables::prefetch(wire::Qpn qpn) const {

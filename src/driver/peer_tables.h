@@ -45,9 +45,9 @@ class PeerTables {
     std::uint32_t stride{};
   };
   std::optional<Receives> receives_of(const nic::Connection& connection, wire::Psn next) const;
-  // How many of them are done. Likewise.
-  std::optional<std::uint32_t> receives_done(const nic::Connection& connection,
-                                             wire::Psn next) const;
+  // The first of them that is not done. Likewise.
+  std::optional<nic::NextReceive> next_receive(const nic::Connection& connection,
+                                               wire::Psn next) const;
   // Asks for the cache lines that these need.
   void prefetch(wire::Qpn qpn) const;
   // Appends where in the peer's process bytes lie that its device reads. False as locate().

@@ -196,8 +196,8 @@ TEST(PeerTables, TellWhichReceivesThePeerHasPosted) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->pd, 2u);
   EXPECT_EQ(found->posted, 9u);
-  EXPECT_EQ(peer.seen->receives_done(peer.connection, {500}), 4u);
-  EXPECT_EQ(peer.seen->receives_done(peer.connection, {501}), std::nullopt);
+  EXPECT_EQ(peer.seen->next_receive(peer.connection, {500})->number, 4u);
+  EXPECT_FALSE(peer.seen->next_receive(peer.connection, {501}));
   EXPECT_EQ(found->ring.value, kBus);
   EXPECT_FALSE(peer.seen->receives_of(peer.connection, {501})) << "packets are under way";
   record.receive_slots = 12;

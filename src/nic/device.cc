@@ -112,6 +112,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
   switch (to) {
     case QpState::Reset:
       qp.to_reset();
+      ++tables_.qps[qpn.value - first_qpn_].generation;  // its receives are counted anew
       slot->failure_told = false;
       slot->end_told = false;
       slot->established_told = false;

@@ -129,10 +129,13 @@ void Device::take_notification(const Arrived& arrived, Time now) {
   arrived.slot->qp->on_notification(now);
 }
 
-// What is not for a receive that waits for it was told by somebody else.
+// What is not for a receive that waits for it was told by somebody else, or of an earlier life of
+// the queue pair.
 void Device::take_placed(const PlacedNotice& notice, const link::Frame& frame, Time now) {
   Slot* const slot = find(notice.qpn());
-  if (slot == nullptr || !is_from_peer(*slot->qp, frame) || !slot->qp->on_placed(notice, now))
+  if (slot == nullptr || !is_from_peer(*slot->qp, frame) ||
+      notice.generation != tables_.qps[notice.qpn().value - first_qpn_].generation ||
+      !slot->qp->on_placed(notice, now))
     return tracer_.count(Counter::PacketsDropped);
   slot->heard_at = now;
   tracer_.count(Counter::MessagesPlaced);

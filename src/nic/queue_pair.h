@@ -221,9 +221,9 @@ class QueuePair final : public transport::MemoryPort {
     std::uint32_t path{};                  // as QpRecord has it
     std::uint32_t behind_packets{};        // behind the last request that had to go as packets
     // SENDs.
-    bool never_sends{};                      // the peer has no receives of its own
-    bool is_told{};                          // of a message, and it may not have heard yet
-    std::optional<std::uint32_t> receive{};  // that the next one takes; nothing: not known
+    bool never_sends{};                    // the peer has no receives of its own
+    bool is_told{};                        // of a message, and it may not have heard yet
+    std::optional<NextReceive> receive{};  // nothing: not known
     PostedReceives receives{};
   };
   // WRITEs that are executed together.

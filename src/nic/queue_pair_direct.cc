@@ -221,7 +221,7 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
         neighbour.deliver(connection(), next, part, local.all(), direct_.receives, told, now);
   } while (delivered == Delivered::Yes && done < work.bytes);
   if (delivered != Delivered::Yes) return delivered;
-  ++*direct_.receive;
+  ++direct_.receive->number;
   direct_.is_told = true;
   return Delivered::Yes;
 }
@@ -229,7 +229,8 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
 bool QueuePair::tell(const SendWork& work, Time now) {
   const bool with_immediate = has_immediate(work.opcode);
   PlacedNotice notice{.bytes = static_cast<std::uint32_t>(work.bytes),
-                      .receive = *direct_.receive,
+                      .receive = direct_.receive->number,
+                      .generation = direct_.receive->generation,
                       .immediate = with_immediate ? work.immediate : 0};
   notice.set_qpn(peer_);
   if (with_immediate) notice.flags |= PlacedNotice::kWithImmediate;

@@ -55,13 +55,13 @@ struct Around final : SameHost, Neighbour {
     calls.push_back(call);
     return std::min(requests.size(), at_most);
   }
-  std::optional<std::uint32_t> next_receive(const Connection&, wire::Psn) override {
-    return receive_done;
+  std::optional<NextReceive> next_receive(const Connection&, wire::Psn) override {
+    return NextReceive{.number = receive_done, .generation = 3};
   }
   Delivered deliver(const Connection&, wire::Psn next, const Delivery& what,
                     std::span<const pcie::Span> local, PostedReceives&,
                     const std::function<bool()>& tell, Time) override {
-    if (receive_posted == what.receive) return Delivered::NoReceive;
+    if (receive_posted == what.receive.number) return Delivered::NoReceive;
     if (answer != Delivered::Yes) return answer;
     Placed placed{.part = what, .bytes = 0, .next = next, .is_last = static_cast<bool>(tell)};
     for (const pcie::Span& span : local) placed.bytes += span.bytes;
@@ -361,6 +361,7 @@ TEST(PlacedMessages, CompleteInTheCallThatPostsThemAndThePeerIsTold) {
   ASSERT_EQ(end.notices.sent.size(), 2u);
   EXPECT_EQ(end.notices.sent[0].qpn().value, 9u);
   EXPECT_EQ(end.notices.sent[0].receive, 6u);
+  EXPECT_EQ(end.notices.sent[0].generation, 3u);
   EXPECT_EQ(end.notices.sent[0].bytes, 100u);
   EXPECT_FALSE(end.notices.sent[0].has(PlacedNotice::kWithImmediate));
   EXPECT_EQ(end.notices.sent[1].receive, 7u);

@@ -44,9 +44,16 @@ struct DirectRequest {
   bool is_inline{};  // its bytes in this process lie in memory of the device, which is always there
 };
 
+// The receive that a message takes.
+struct NextReceive {
+  std::uint32_t number{};      // of the work request, modulo 2^32
+  std::uint32_t generation{};  // of the peer's queue pair, which counts anew when it was reset
+  friend bool operator==(const NextReceive&, const NextReceive&) = default;
+};
+
 // A part of a message, or all of it: a SEND, or a WRITE with an immediate.
 struct Delivery {
-  std::uint32_t receive{};  // the number of the work request that it takes, modulo 2^32
+  NextReceive receive;
   std::uint64_t message_bytes{};
   std::uint64_t offset{};  // of the part
   bool is_inline{};        // as above
@@ -80,8 +87,8 @@ struct PlacedNotice {
   std::uint32_t reserved2{};
   std::uint32_t bytes{};    // of the message
   std::uint32_t receive{};  // which work request, modulo 2^32
+  std::uint32_t generation{};
   std::uint32_t immediate{};
-  std::uint32_t reserved3{};
   std::uint32_t no_icrc{};  // where a packet has one
 
   wire::Qpn qpn() const { return {byte_swapped(qpn_be) & wire::kMask24}; }
@@ -113,10 +120,9 @@ class Neighbour {
   // Something for that queue pair of the peer is about to come: asks for what will be read of it.
   virtual void prefetch(wire::Qpn) const {}
 
-  // The number of the receive that the connection's next message takes, of a peer that has
-  // executed everything before the PSN `next`, and taken what it was told of.
-  virtual std::optional<std::uint32_t> next_receive(const Connection& connection,
-                                                    wire::Psn next) = 0;
+  // The receive that the connection's next message takes, of a peer that has executed everything
+  // before the PSN `next`, and taken what it was told of.
+  virtual std::optional<NextReceive> next_receive(const Connection& connection, wire::Psn next) = 0;
 
   // Places a part of a message, whose bytes are `local`. With the last part comes `tell`, which is
   // called when they are in place; its answer is false if the peer could not be told.

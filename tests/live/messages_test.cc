@@ -103,6 +103,42 @@ TEST(Messages, ThatWereReceivedAreNotFlushed) {
   target.expect_exit(0);
 }
 
+// What it was told of before it began anew is of a receive that it has forgotten.
+TEST(Messages, DoNotReachAConnectionThatIsNewer) {
+  Talk talk;
+  ForkedChild target([&] {
+    setenv("SOFTHCA_ENGINE", "inline", 1);  // nobody looks while this program does not
+    Endpoint end;
+    HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
+    HOLDS(post_receive(end, 1, {end.sge(0, 64)}));
+    talk.to_initiator.give();
+    HOLDS(talk.to_target.take());
+    HOLDS(connect_target(end, talk, address_of(end)));
+    HOLDS(post_receive(end, 2, {end.sge(64, 64)}));
+    ibv_wc none{};
+    HOLDS(ibv_poll_cq(end.cq, 1, &none) == 0);
+    talk.to_initiator.give();
+    const auto done = end.wait();
+    HOLDS(done && done->status == IBV_WC_SUCCESS && done->wr_id == 2);
+    HOLDS(done->byte_len == 16 && has(end, 64, 16, 5));
+    return 0;
+  });
+  Endpoint end;
+  ASSERT_TRUE(end.is_ready());
+  connect_initiator(end, talk);
+  ASSERT_TRUE(talk.to_initiator.take());
+  fill(end, 16, 4);
+  ASSERT_TRUE(post_message(end, end.sge(0, 8)));
+  EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
+  talk.to_target.give();
+  connect_initiator(end, talk);
+  ASSERT_TRUE(talk.to_initiator.take());
+  fill(end, 16, 5);
+  ASSERT_TRUE(post_message(end, end.sge(0, 16)));
+  EXPECT_EQ(status_now(end), IBV_WC_SUCCESS);
+  target.expect_exit(0);
+}
+
 TEST(Messages, ThatAreTooLongFailAtBothEnds) {
   Talk talk;
   ForkedChild target = start_target(talk, [&](Endpoint& end) {

@@ -100,8 +100,8 @@ class Neighbours::Process final : public nic::Neighbour {
                       std::span<const pcie::Span> local, Time now) override;
 
   void prefetch(wire::Qpn peer) const override { mapped_.tables.prefetch(peer); }
-  std::optional<std::uint32_t> next_receive(const nic::Connection& connection,
-                                            wire::Psn next) override;
+  std::optional<nic::NextReceive> next_receive(const nic::Connection& connection,
+                                               wire::Psn next) override;
   nic::Delivered deliver(const nic::Connection& connection, wire::Psn next,
                          const nic::Delivery& what, std::span<const pcie::Span> local,
                          nic::PostedReceives& known, const std::function<bool()>& tell,
@@ -176,9 +176,13 @@ std::size_t Neighbours::Process::execute(const nic::Connection& connection, wire
   return executed;
 }
 
-std::optional<std::uint32_t> Neighbours::Process::next_receive(const nic::Connection& connection,
-                                                               wire::Psn next) {
-  return mapped_.tables.receives_done(connection, next);
+// Inside: of a queue pair that is reset meanwhile one would read a number of each life.
+std::optional<nic::NextReceive> Neighbours::Process::next_receive(const nic::Connection& connection,
+                                                                  wire::Psn next) {
+  accessor_.enter();
+  const auto found = mapped_.tables.next_receive(connection, next);
+  accessor_.leave();
+  return found;
 }
 
 // The peer is told while we are inside: by the time that it may take its receives back, it has the

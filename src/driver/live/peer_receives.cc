@@ -65,21 +65,23 @@ Delivered locate_in_region(const PeerTables& tables, const PeerTables::Receives&
 }  // namespace
 
 Delivered locate_message(const PeerTables& tables, std::uint32_t pid,
-                            const PeerTables::Receives& receives, wire::Qpn qpn,
-                            const nic::Delivery& part, std::uint64_t bytes,
-                            nic::PostedReceives& known, pcie::SpanList& into) {
+                         const PeerTables::Receives& receives, wire::Qpn qpn,
+                         const nic::Delivery& part, std::uint64_t bytes, nic::PostedReceives& known,
+                         pcie::SpanList& into) {
+  const std::uint32_t number = part.receive.number;
   if (receives.slots == 0) return Delivered::Never;
-  if (receives.posted == part.receive) return Delivered::NoReceive;
-  if (receives.posted - part.receive > receives.slots) return Delivered::No;
+  if (receives.generation != part.receive.generation) return Delivered::No;
+  if (receives.posted == number) return Delivered::NoReceive;
+  if (receives.posted - number > receives.slots) return Delivered::No;
   if (part.is_write) return locate_in_region(tables, receives, qpn, part, bytes, into);
-  std::uint64_t at = bytes_before(receives, part.receive, known);
+  std::uint64_t at = bytes_before(receives, number, known);
   if (at == known.slots.size()) {
-    if (!fetch(tables, pid, receives, part.receive, known)) return Delivered::No;
+    if (!fetch(tables, pid, receives, number, known)) return Delivered::No;
     at = 0;
   }
   const ConstBytes slot = ConstBytes(known.slots).subspan(at, receives.stride);
   const auto wqe = load_le<nic::ReceiveWqe>(slot);
-  if (wqe.index != part.receive || wqe.segments > (slot.size() - sizeof wqe) / sizeof(nic::Segment))
+  if (wqe.index != number || wqe.segments > (slot.size() - sizeof wqe) / sizeof(nic::Segment))
     return Delivered::No;
   std::uint64_t room = 0;
   std::uint64_t offset = part.offset;

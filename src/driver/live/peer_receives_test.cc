@@ -23,6 +23,7 @@ constexpr std::uint64_t kReceiveBus = 0x9000'0000'0000;
 constexpr std::uint64_t kReceiveBuffer = 0x7f00'1234'5000;  // in the peer's process
 constexpr std::uint64_t kReceiveBytes = 0x8000;
 constexpr std::uint32_t kReceiveSlots = 8, kReceiveStride = 64;
+constexpr std::uint32_t kLife = 1;  // of its queue pair
 
 // A peer whose ring of receives lies in this process, so that it can be read.
 struct Receiver {
@@ -78,7 +79,7 @@ struct Receiver {
   std::optional<PeerTables> seen;
   PeerTables::Receives receives{.pd = 2,
                                 .may_write = false,
-                                .generation = 1,
+                                .generation = kLife,
                                 .posted = 0,
                                 .ring = {kReceiveRingBus},
                                 .slots = kReceiveSlots,
@@ -90,15 +91,15 @@ struct Receiver {
 TEST(PeerReceives, TellWhereAMessageGoesPieceByPiece) {
   Receiver receiver;
   receiver.post({receiver.piece(0, 100), receiver.piece(0x1000, 50), receiver.piece(0x2000, 1000)});
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 200}, 200), Delivered::Yes);
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 200}, 200), Delivered::Yes);
   ASSERT_EQ(receiver.spans.all().size(), 3u);
   EXPECT_EQ(receiver.spans.all()[1], (pcie::Span{{kReceiveBuffer + 0x1000}, 50}));
   EXPECT_EQ(receiver.spans.all()[2], (pcie::Span{{kReceiveBuffer + 0x2000}, 50}));
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 300, .offset = 120}, 180),
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 300, .offset = 120}, 180),
             Delivered::Yes);
   ASSERT_EQ(receiver.spans.all().size(), 2u);
   EXPECT_EQ(receiver.spans.all()[0], (pcie::Span{{kReceiveBuffer + 0x1014}, 30}));
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 0}, 0), Delivered::Yes);
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 0}, 0), Delivered::Yes);
 }
 
 // Those that are known are not read again, also where the ring begins anew.
@@ -107,23 +108,26 @@ TEST(PeerReceives, KnowTheNextOnes) {
   for (std::uint32_t i = 0; i < 3 * kReceiveSlots; ++i) {
     if (i % 4 == 0)
       for (std::uint32_t k = 0; k < 4; ++k) receiver.post({receiver.piece((i + k) * 64, 64)});
-    ASSERT_EQ(receiver.locate({.receive = i, .message_bytes = 64}, 64), Delivered::Yes) << i;
+    ASSERT_EQ(receiver.locate({.receive = {i, kLife}, .message_bytes = 64}, 64), Delivered::Yes)
+        << i;
     EXPECT_EQ(receiver.spans.all()[0].start.value, kReceiveBuffer + i * 64);
     if (i % 4 == 0)
       store_le(receiver.ring(), (i % kReceiveSlots + 1) * kReceiveStride, nic::ReceiveWqe{});
   }
-  EXPECT_EQ(receiver.locate({.receive = 3 * kReceiveSlots, .message_bytes = 64}, 64),
+  EXPECT_EQ(receiver.locate({.receive = {3 * kReceiveSlots, kLife}, .message_bytes = 64}, 64),
             Delivered::NoReceive);
 }
 
 TEST(PeerReceives, OfAnotherQueuePairAreReadAnew) {
   Receiver receiver;
   receiver.post({receiver.piece(0, 64)});
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 64}, 64), Delivered::Yes);
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 64}, 64), Delivered::Yes);
   receiver.receives.posted = 0;
-  receiver.receives.generation = 2;
+  receiver.receives.generation = kLife + 1;
   receiver.post({receiver.piece(640, 64)});
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 64}, 64), Delivered::Yes);
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 64}, 64), Delivered::No)
+      << "what is known is of a life before";
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife + 1}, .message_bytes = 64}, 64), Delivered::Yes);
   EXPECT_EQ(receiver.spans.all()[0].start.value, kReceiveBuffer + 640);
 }
 
@@ -134,17 +138,20 @@ TEST(PeerReceives, SayNoToWhatTheResponderWouldRefuse) {
   receiver.post({wrong});
   receiver.post({receiver.piece(kReceiveBytes - 32, 64)});
   receiver.post({receiver.piece(0, 64)});
-  EXPECT_EQ(receiver.locate({.receive = 0, .message_bytes = 8}, 8), Delivered::No) << "key";
-  EXPECT_EQ(receiver.locate({.receive = 1, .message_bytes = 64}, 64), Delivered::No) << "bounds";
-  EXPECT_EQ(receiver.locate({.receive = 2, .message_bytes = 65}, 64), Delivered::No) << "too long";
-  EXPECT_EQ(receiver.locate({.receive = 2, .message_bytes = 64}, 64), Delivered::Yes);
+  EXPECT_EQ(receiver.locate({.receive = {0, kLife}, .message_bytes = 8}, 8), Delivered::No)
+      << "key";
+  EXPECT_EQ(receiver.locate({.receive = {1, kLife}, .message_bytes = 64}, 64), Delivered::No)
+      << "bounds";
+  EXPECT_EQ(receiver.locate({.receive = {2, kLife}, .message_bytes = 65}, 64), Delivered::No)
+      << "too long";
+  EXPECT_EQ(receiver.locate({.receive = {2, kLife}, .message_bytes = 64}, 64), Delivered::Yes);
   store_le(receiver.ring(), 2 * kReceiveStride,
            nic::ReceiveWqe{.cookie = 0, .index = 9, .segments = 1});
   receiver.known = {};
-  EXPECT_EQ(receiver.locate({.receive = 2, .message_bytes = 64}, 64), Delivered::No)
+  EXPECT_EQ(receiver.locate({.receive = {2, kLife}, .message_bytes = 64}, 64), Delivered::No)
       << "stale slot";
   receiver.receives.slots = 0;
-  EXPECT_EQ(receiver.locate({.receive = 2, .message_bytes = 64}, 64), Delivered::Never);
+  EXPECT_EQ(receiver.locate({.receive = {2, kLife}, .message_bytes = 64}, 64), Delivered::Never);
 }
 
 // Of those the receive only counts.
@@ -156,7 +163,7 @@ TEST(PeerReceives, OfWritesWithImmediatesSayWhereTheKeyIs) {
                                                .bytes = kReceiveBytes,
                                                .bus = {kReceiveBus},
                                                .pages = {}});
-  nic::Delivery part{.receive = 0,
+  nic::Delivery part{.receive = {0, kLife},
                      .message_bytes = 100,
                      .offset = 60,
                      .is_inline = false,
@@ -189,7 +196,7 @@ TEST(PeerReceives, BelieveNoNumber) {
     receiver.receives.slots = 1u << random.below(32);
     receiver.receives.stride = static_cast<std::uint32_t>(16 + random.below(kPage4K - 15));
     receiver.known = {};
-    receiver.locate({.receive = 0, .message_bytes = any(), .offset = any()}, any());
+    receiver.locate({.receive = {0, kLife}, .message_bytes = any(), .offset = any()}, any());
   }
 }
 
