@@ -106,9 +106,15 @@ class Notices final : public link::Link {
 struct Initiator {
   static constexpr std::uint32_t kSlots = 64, kStride = 128;
   static constexpr std::uint64_t kBuffer = 0x10000, kBufferBytes = 0xf0000;
+  static constexpr std::uint64_t kReceiveRing = 0x8000;
+  static constexpr std::uint32_t kReceiveSlots = 8, kReceiveStride = 64;
+  static constexpr std::uint32_t kSrqn = 0x100;
   static constexpr Time kNow{1'000'000};
 
-  Initiator() {
+  // With a shared queue that matches tags, if it is named, or receives of its own.
+  explicit Initiator(std::uint32_t srqn = 0) : srqn(srqn) {
+    if (srqn != 0)
+      shared.create({.srqn = srqn, .pd = 1, .xrcd = 0, .cqn = 1, .tags = 4, .ring = kReceives});
     key = *keys.insert(
         {.pd = 1, .access = 7, .start = 0, .bytes = kBufferBytes, .bus = {kBuffer}, .pages = {}});
     transport::QpAttributes a;
@@ -147,6 +153,20 @@ struct Initiator {
     put(opcode, bytes);
     ring(now);
   }
+  void post_receive(std::uint32_t bytes) {
+    const Bytes slot = Bytes(port.memory).subspan(kReceiveRing + received * kReceiveStride);
+    store_le(slot, 0, ReceiveWqe{.cookie = received, .index = received, .segments = 1});
+    store_le(slot, sizeof(ReceiveWqe), Segment{0, bytes, key.value});
+    qp.on_receive_doorbell(++received, kNow);
+  }
+  // A packet from the peer.
+  void take(wire::Operation operation, std::uint32_t psn, ConstBytes payload) {
+    wire::Packet packet;
+    packet.info = wire::find_opcode(wire::opcode_of(wire::Service::Rc, operation));
+    packet.headers.bth.psn = {psn};
+    packet.payload = payload;
+    qp.on_packet(packet, {}, kNow);
+  }
   std::size_t packets(Time now = kNow) {
     std::size_t count = 0;
     while (const auto out = qp.poll_packet(now, Turn::Requests)) {
@@ -172,6 +192,8 @@ struct Initiator {
     qp.on_packet(ack, {}, now);
   }
 
+  static constexpr QueuePlace kReceives{{kReceiveRing}, kReceiveSlots, kReceiveStride, 2};
+  std::uint32_t srqn;
   std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
   trace::Tracer tracer{trace::Counters(cells), nullptr};
   std::vector<KeyRecord> records = std::vector<KeyRecord>(4);
@@ -187,10 +209,11 @@ struct Initiator {
   QueuePair qp{{.qpn = {5},
                 .pd = 1,
                 .type = transport::QpType::Rc,
+                .srqn = srqn,
                 .send_cqn = 1,
                 .receive_cqn = 1,
                 .send = {{0}, kSlots, kStride, 2},
-                .receive = {}},
+                .receive = srqn == 0 ? kReceives : QueuePlace{}},
                memory,
                shared,
                tracer,
@@ -201,6 +224,7 @@ struct Initiator {
                &notices};
   wire::Key key;
   std::uint32_t posted = 0;
+  std::uint32_t received = 0;  // receives that were posted
   wire::Psn last;
 };
 
@@ -465,6 +489,39 @@ TEST(PlacedMessages, AreHeardOfBeforeWhatIsBehindThem) {
   end.post(WorkOpcode::Write, 8);
   EXPECT_EQ(end.around.calls.size(), 1u);
   EXPECT_EQ(end.completions(), (Cookies{0, 1, 2, 3}));
+}
+
+// A device that was told where a message lies fetches it, and says so by a message of its own.
+TEST(PlacedMessages, OfTheDeviceItselfTakeAReceiveToo) {
+  Initiator end(Initiator::kSrqn);
+  end.around.receive_posted = 9;
+  end.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(end.completions(), Cookies{0});
+  ASSERT_TRUE(end.shared.find(Initiator::kSrqn)
+                  ->tags()
+                  ->add({.handle = 0,
+                         .cookie = 40,
+                         .tag = 7,
+                         .mask = ~std::uint64_t{0},
+                         .segments = {{0, 64, end.key.value}},
+                         .counts = true},
+                        0));
+  std::vector<std::byte> announced(TagHeader::kBytes + RendezvousHeader::kBytes);
+  announced[0] = static_cast<std::byte>(TagOperation::Rendezvous);
+  announced[15] = std::byte{7};
+  announced[31] = std::byte{64};
+  end.take(wire::Operation::SendOnly, 50, announced);
+  EXPECT_EQ(end.completions(), Cookies{40}) << "matched";
+  EXPECT_EQ(end.packets(), 1u) << "what fetches it";
+  end.take(wire::Operation::ReadResponseOnly, 70, std::vector<std::byte>(64));
+  EXPECT_EQ(end.completions(), Cookies{40}) << "fetched";
+  EXPECT_EQ(end.packets(), 1u) << "what says so";
+  end.acknowledge();
+  EXPECT_EQ(end.completions(), Cookies{});
+  end.around.receive_done = 2;
+  end.post(WorkOpcode::Send, 8);
+  ASSERT_EQ(end.notices.sent.size(), 2u);
+  EXPECT_EQ(end.notices.sent[1].receive, 2u) << "one was taken by a packet";
 }
 
 }  // namespace

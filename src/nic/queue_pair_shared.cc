@@ -138,6 +138,7 @@ void QueuePair::start_rendezvous() {
 void QueuePair::post_own(Rendezvous& own, transport::SendWork work) {
   work.work = own.work;
   work.signaled = true;
+  note_posted(work);
   requester_->post(work);
 }
 
