@@ -241,24 +241,35 @@ bool QueuePair::tell(const SendWork& work, Time now) {
   return link_->has_memory_room(path_, peer_, now) && link_->send({&frame, 1}, now) == 1;
 }
 
+// Nobody tells the truth who says so in the middle of another message, or of more bytes than the
+// receive has room for.
 bool QueuePair::on_placed(const PlacedNotice& notice, Time now) {
   if (!responder_ || shares_receives() || receives_.next() != notice.receive) return false;
+  if (responder_->is_in_message()) return false;
   if (state_ == QpState::Error && !holds_receives_) return false;
   now_ = now;
   const auto slot = receives_.take(receive_, context_.qpn, now);
   if (!slot) return false;
   ready_at_ = later(ready_at_, receive_.ready_at);
   const bool with_immediate = notice.has(PlacedNotice::kWithImmediate);
-  responder_->on_placed({.work = slot->work,
-                         .status = Status::Success,
-                         .is_write = notice.has(PlacedNotice::kWrite),
-                         .with_immediate = with_immediate,
-                         .solicited = notice.has(PlacedNotice::kSolicited),
-                         .immediate = with_immediate ? notice.immediate : 0,
-                         .invalidated = false,
-                         .invalidated_key = {},
-                         .bytes = notice.bytes,
-                         .reason = {}});
+  transport::ReceiveCompletion done{.work = slot->work,
+                                    .status = Status::Success,
+                                    .is_write = notice.has(PlacedNotice::kWrite),
+                                    .with_immediate = with_immediate,
+                                    .solicited = notice.has(PlacedNotice::kSolicited),
+                                    .immediate = with_immediate ? notice.immediate : 0,
+                                    .invalidated = false,
+                                    .invalidated_key = {},
+                                    .bytes = notice.bytes,
+                                    .reason = {}};
+  if (!done.is_write && notice.bytes > slot->capacity_bytes) {
+    done.status = Status::LocalLength;
+    done.bytes = 0;
+    done.reason = {.id = trace::ReasonId::ReceiveTooSmall,
+                   .length = notice.bytes,
+                   .high = slot->capacity_bytes};
+  }
+  responder_->on_placed(done);
   return true;
 }
 

@@ -524,5 +524,35 @@ TEST(PlacedMessages, OfTheDeviceItselfTakeAReceiveToo) {
   EXPECT_EQ(end.notices.sent[1].receive, 2u) << "one was taken by a packet";
 }
 
+// The program would look behind its buffer.
+TEST(PlacedMessages, ThatAreSaidToBeLongerThanTheirReceiveFail) {
+  Initiator end;
+  end.post_receive(64);
+  end.post_receive(64);
+  EXPECT_TRUE(end.qp.on_placed({.bytes = 64, .receive = 0}, Initiator::kNow));
+  EXPECT_EQ(end.qp.poll_completion(Initiator::kNow)->cqe.byte_count, 64u);
+  EXPECT_TRUE(end.qp.on_placed({.bytes = 65, .receive = 1}, Initiator::kNow));
+  const auto done = end.qp.poll_completion(Initiator::kNow);
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->cqe.status, static_cast<std::uint8_t>(transport::Status::LocalLength));
+  EXPECT_EQ(done->cqe.byte_count, 0u);
+}
+
+// The other one has a receive, into which the rest of its bytes go.
+TEST(PlacedMessages, AreNotTakenInTheMiddleOfAnother) {
+  Initiator end;
+  end.post_receive(2000);
+  end.post_receive(8);
+  const std::vector<std::byte> payload(1024);
+  end.take(wire::Operation::SendFirst, 50, payload);
+  EXPECT_FALSE(end.qp.on_placed({.bytes = 8, .receive = 1}, Initiator::kNow));
+  end.take(wire::Operation::SendLast, 51, ConstBytes(payload).first(100));
+  const auto done = end.qp.poll_completion(Initiator::kNow);
+  ASSERT_TRUE(done);
+  EXPECT_EQ(done->cqe.status, 0u);
+  EXPECT_EQ(done->cqe.cookie, 0u);
+  EXPECT_EQ(done->cqe.byte_count, 1124u);
+}
+
 }  // namespace
 }  // namespace softhca::nic

@@ -70,7 +70,7 @@ class Responder {
                   std::uint32_t payload_bytes);
 
   // A message that the peer's device, on this host, has placed in the next receive by itself. It
-  // had no PSN, and is not acknowledged.
+  // had no PSN, and is not acknowledged. REQUIRES: !is_in_message()
   void on_placed(const ReceiveCompletion& done) { done_.push_back(done); }
 
   std::optional<Emission> poll_packet();
@@ -84,6 +84,8 @@ class Responder {
   // is flushed, and nothing is executed any more.
   void abandon();
   bool failed() const { return failed_; }
+  // One has begun to arrive and has not ended.
+  bool is_in_message() const { return message_.kind != Message::Kind::None; }
   bool has_replies() const { return !replies_.empty(); }
   bool has_news() const { return failure_.has_value() || !done_.empty(); }
   // The next packet is of a READ response.
