@@ -96,6 +96,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   keys_.forget_queue_pair(qpn);
   if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
   std::erase(active_, index);
+  std::erase(holding_, index);
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
   *slot = {};
@@ -118,6 +119,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->established_told = false;
       slot->silence_told = false;
       slot->heard_at = Time::never();
+      if (std::exchange(slot->holding, false)) std::erase(holding_, qpn.value - first_qpn_);
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/range.h"
-#include "nic/queue_pair.h"
+#include "nic/device.h"
 
 namespace softhca::nic {
 namespace {
@@ -96,10 +98,14 @@ class Notices final : public link::Link {
     }
     return frames.size();
   }
-  std::size_t receive(std::span<link::Frame>, Time) override { return 0; }
+  std::size_t receive(std::span<link::Frame>, Time) override {
+    if (const auto act = std::exchange(meanwhile, {})) act();
+    return 0;
+  }
   Time next_arrival() const override { return Time::never(); }
   bool has_memory_room(const wire::Datagram&, wire::Qpn, Time) override { return has_room; }
   bool has_room = true;
+  std::function<void()> meanwhile;  // happens behind what is received
   std::vector<PlacedNotice> sent;
 };
 
@@ -552,6 +558,83 @@ TEST(PlacedMessages, AreNotTakenInTheMiddleOfAnother) {
   EXPECT_EQ(done->cqe.status, 0u);
   EXPECT_EQ(done->cqe.cookie, 0u);
   EXPECT_EQ(done->cqe.byte_count, 1124u);
+}
+
+// A device with a queue pair whose peer may place messages.
+struct Target final : pcie::InterruptTarget {
+  static constexpr wire::Qpn kQpn{0x100000};
+  static constexpr Time kNow{1'000'000};
+
+  Target() {
+    device.create_qp({.qpn = kQpn,
+                      .pd = 1,
+                      .type = transport::QpType::Rc,
+                      .send_cqn = 1,
+                      .receive_cqn = 1,
+                      .send = {{0}, 8, 128, 2},
+                      .receive = {{0x8000}, 8, 64, 2}});
+  }
+  void interrupt(std::uint32_t, Time) override {}
+  void modify(QpState to) {
+    transport::QpAttributes a;
+    a.path_mtu_bytes = 1024;
+    device.modify_qp(kQpn, a, to, {}, kNow);
+  }
+  void post_receive() {
+    device.mmio_write(doorbell_offset(Doorbell::Receive, kQpn.value), 1, kNow);
+  }
+  std::uint32_t done() const { return qps[0].receive_done; }
+
+  std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
+  trace::Tracer tracer{trace::Counters(cells), nullptr};
+  std::vector<KeyRecord> keys = std::vector<KeyRecord>(4);
+  std::vector<QpRecord> qps = std::vector<QpRecord>(1);
+  std::vector<SrqRecord> srqs = std::vector<SrqRecord>(1);
+  Stretch port;
+  Around around;
+  Notices link;
+  Device device{{.memory = port,
+                 .interrupts = *this,
+                 .link = link,
+                 .tracer = tracer,
+                 .tables = {.keys = keys, .translations = {}, .qps = qps, .srqs = srqs},
+                 .neighbours = &around}};
+};
+
+// By then all that its peer had said was heard.
+TEST(HeldReceives, AreFlushedByTheNextLookAtTheLink) {
+  Target target;
+  target.modify(QpState::Rtr);
+  target.post_receive();
+  target.link.meanwhile = [&] { target.modify(QpState::Error); };
+  target.device.progress(Target::kNow);
+  EXPECT_EQ(target.done(), 0u) << "its peer may have said more since the look";
+  EXPECT_EQ(target.device.next_deadline(), Time{0});
+  target.device.progress(Target::kNow);
+  EXPECT_EQ(target.done(), 1u);
+  EXPECT_EQ(target.device.next_deadline(), Time::never());
+}
+
+TEST(HeldReceives, AreForgottenWithAReset) {
+  Target target;
+  target.modify(QpState::Rtr);
+  target.modify(QpState::Error);
+  target.modify(QpState::Reset);
+  target.modify(QpState::Rtr);
+  target.post_receive();
+  target.link.meanwhile = [&] { target.modify(QpState::Error); };
+  target.device.progress(Target::kNow);
+  EXPECT_EQ(target.done(), 0u) << "its peer may have said more since the look";
+  target.device.progress(Target::kNow);
+  EXPECT_EQ(target.done(), 1u);
+}
+
+TEST(HeldReceives, OfAQueuePairThatIsGoneHoldNothingUp) {
+  Target target;
+  target.modify(QpState::Rtr);
+  target.modify(QpState::Error);
+  target.device.destroy_qp(Target::kQpn, Target::kNow);
+  EXPECT_EQ(target.device.next_deadline(), Time::never());
 }
 
 }  // namespace
