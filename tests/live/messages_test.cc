@@ -1,6 +1,8 @@
 // Messages between processes of one host, which the sender's device puts into the receives that the
 // other one has posted: those are filled whoever sleeps, complete in order with everything else,
 // and none that was filled is lost.
+#include <poll.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -65,6 +67,55 @@ TEST(Messages, AreInPlaceBeforeAReceiverThatIsStoppedGoesOn) {
   kill(target.pid(), SIGCONT);
   talk.to_target.give();
   target.expect_exit(0);
+}
+
+// Sleeps until the armed completion queue tells; false after ten seconds.
+bool sleeps_until_told(Endpoint& end) {
+  pollfd what{end.channel->fd, POLLIN, 0};
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  if (poll(&what, 1, 10'000) != 1 || ibv_get_cq_event(end.channel, &cq, &context) != 0)
+    return false;
+  ibv_ack_cq_events(cq, 1);
+  return true;
+}
+
+// Nobody polls, whoever drives the device else; and what is flushed is told, too.
+TEST(Messages, WakeASleeper) {
+  constexpr int kMessages = 20;
+  for (const char* engine : {"auto", "inline", "thread"}) {
+    Talk talk;
+    ForkedChild target([&] {
+      setenv("SOFTHCA_ENGINE", engine, 1);
+      Endpoint end(Options{.with_channel = true});
+      HOLDS(end.is_ready() && connect_target(end, talk, address_of(end)));
+      for (int i = 0; i <= kMessages; ++i) {
+        HOLDS(post_receive(end, 1, {end.sge(0, 8)}));
+        HOLDS(ibv_req_notify_cq(end.cq, 0) == 0);
+        if (i < kMessages) {
+          talk.to_initiator.give();
+        } else {
+          ibv_qp_attr attr{};
+          attr.qp_state = IBV_QPS_ERR;
+          HOLDS(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE) == 0);
+        }
+        HOLDS(sleeps_until_told(end));
+        const auto done = end.wait();
+        HOLDS(done && done->status == (i < kMessages ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR));
+      }
+      return 0;
+    });
+    Endpoint end;
+    ASSERT_TRUE(end.is_ready());
+    connect_initiator(end, talk);
+    for (int i = 0; i < kMessages; ++i) {
+      ASSERT_TRUE(talk.to_initiator.take());
+      if (i % 4 == 0) usleep(5000);  // it is surely asleep
+      ASSERT_TRUE(post_message(end, end.sge(0, 8)));
+      EXPECT_EQ(status_now(end), IBV_WC_SUCCESS) << engine << " " << i;
+    }
+    target.expect_exit(0);
+  }
 }
 
 // The receiver shuts its queue pair down without having looked: the sender was told that they are
