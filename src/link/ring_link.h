@@ -61,8 +61,6 @@ class RingLink final : public Link {
   std::size_t room_for(const wire::Datagram& path, wire::Qpn qpn, std::size_t wanted,
                        Time now) override;
 
-  // Frames come through the rings.
-  bool is_active() const { return ring_calls_ != 0; }
   // The next receive() looks at the link inside.
   void expect() { expects_ = true; }
 

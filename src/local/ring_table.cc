@@ -76,12 +76,6 @@ std::size_t RingTable::read_ring(std::uint32_t number, std::span<RingFrame> out)
   return count;
 }
 
-bool RingTable::is_rung() const {
-  return std::ranges::any_of(head_->rung, [](std::uint64_t& word) {
-    return std::atomic_ref(word).load(std::memory_order_relaxed) != 0;
-  });
-}
-
 bool RingTable::sleep() {
   if (std::atomic_ref(head_->sleeps).exchange(kSleeps) == kSleeps) return false;
   return std::ranges::any_of(head_->rung,

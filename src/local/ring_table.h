@@ -50,9 +50,6 @@ class RingTable {
   std::size_t receive(std::span<RingFrame> out);
   void release();
 
-  // Something may lie there. Any thread.
-  bool is_rung() const;
-
   // Nobody polls from now on: writers wake the owner. True if something lies there already, and
   // this was not said before.
   bool sleep();

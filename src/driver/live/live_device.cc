@@ -32,8 +32,6 @@ void on_assertion(const char* expression, const char* file, int line) {
 constexpr int kSpins = 500;               // some microseconds, for a lock that is about to be free
 constexpr std::uint64_t kFewPackets = 4;  // a message that is waited for, not a stream
 constexpr Duration kAnswerTime = microseconds(2);
-// Between two polls that found nothing and also look at timers, sockets and the lease.
-constexpr int kShortPolls = 7;
 constexpr int kRoundsAtMost = 64;  // of progress for one wake-up of the service thread
 // A miss costs some 50 ns: whoever still owns the device after so many may be off its CPU.
 constexpr std::uint32_t kMissesBeforeWaiting = 256;
@@ -53,7 +51,6 @@ struct LiveDevice::Inside {
   std::atomic<std::uint64_t> turns{0};        // how often the lock was taken
   std::atomic<std::uint64_t> missed_turn{0};  // by a poll that found the device owned
   std::atomic<std::uint32_t> misses{0};       // of that turn
-  std::atomic<int> short_polls{0};            // that only look at the rings, from now on
 
   void own();
   bool is_owner_stuck();
@@ -61,8 +58,6 @@ struct LiveDevice::Inside {
   bool leaves_to_thread() const {
     return machine->settings().engine == EnginePlacement::Thread && thread.is_running();
   }
-  // Whether a poll may be one of those, and finds nothing.
-  bool is_short_poll();
   void take();
   bool is_missed() const { return missed_turn.load() == turns.load(); }
   // Takes in what has arrived; what is to be sent for it is put off. REQUIRES: owned.
@@ -85,13 +80,6 @@ std::uint64_t LiveDevice::Inside::count(Counter counter) const {
 // they see it. REQUIRES: the lock is held.
 void LiveDevice::Inside::own() {
   turns.store(turns.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-bool LiveDevice::Inside::is_short_poll() {
-  const int left = short_polls.load(std::memory_order_relaxed);
-  if (left == 0 || machine->is_rung()) return false;
-  short_polls.store(left - 1, std::memory_order_relaxed);
-  return true;
 }
 
 // Who drives holds the lock for a few system calls; to sleep until then would take far longer.
@@ -367,7 +355,7 @@ Time LiveDevice::now() const { return inside_->machine->now(); }
 
 bool LiveDevice::drive() {
   Inside& in = *inside_;
-  if (in.leaves_to_thread() || in.is_short_poll()) return false;
+  if (in.leaves_to_thread()) return false;
   std::unique_lock owned(in.lock, std::try_to_lock);
   if (!owned) {
     if (!in.is_owner_stuck()) return false;
@@ -376,20 +364,18 @@ bool LiveDevice::drive() {
   in.own();
   const Time now = in.machine->now();
   in.thread.begin_call(now);
-  const bool is_leased = in.thread.is_running() && in.thread.is_leased(now);
   const std::uint64_t before = in.count(Counter::CqesWritten);
   bool worked = false;
   try {
-    worked = in.machine->engine().progress(
-        now, is_leased ? nic::Caller::ComesBack : nic::Caller::MayLeave);
+    worked = in.machine->engine().progress(now, in.thread.is_running() && in.thread.is_leased(now)
+                                                    ? nic::Caller::ComesBack
+                                                    : nic::Caller::MayLeave);
   } catch (const AssertionFailed&) {
   }
   in.stop_if_broken();
   if (in.thread.is_running()) in.listen();
   in.thread.end_poll(in.count(Counter::CqesWritten) == before, worked ? in.machine->now() : now);
   if (worked) in.thread.need_by(in.machine->engine().next_deadline());
-  const bool waits = !worked && is_leased && in.machine->has_active_rings();
-  in.short_polls.store(waits ? kShortPolls : 0, std::memory_order_relaxed);
   return worked;
 }
 

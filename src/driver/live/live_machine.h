@@ -45,10 +45,6 @@ class LiveMachine {
   // Nobody polls from now on, or somebody does: whether peers of this host have to wake us. True if
   // something of theirs lies there already. Any thread.
   bool set_sleeping(bool sleeps);
-  // Packets come through rings, and so a look at them tells most of what a poll would find. Owned.
-  bool has_active_rings() const { return ring_link_ && ring_link_->is_active(); }
-  // Something may lie in them. Any thread. REQUIRES: there are rings.
-  bool is_rung() { return neighbours_.rings()->is_rung(); }
   Time now() const { return clock_.now(); }
   trace::Tracer& tracer() { return *tracer_; }
   // Addresses or the frames' port were opened: there may be something to listen to.
