@@ -6,6 +6,7 @@
 #include "base/prefetch.h"
 #include "base/range.h"
 #include "host/iommu_table.h"
+#include "nic/ring_format.h"
 
 namespace softhca::driver {
 

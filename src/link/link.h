@@ -6,9 +6,11 @@
 // Threads  owned by the device's owner
 #pragma once
 #include <span>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "local/ring_table.h"
 #include "trace/reason.h"
 #include "wire/datagram.h"
 
@@ -52,6 +54,11 @@ class Link {
 
   // How the next frame for that queue pair goes, and so what it needs.
   virtual Way way_to(const wire::Datagram&, wire::Qpn, Time) { return {}; }
+
+  // Where the frames end that lie in this host's memory for the device and were not received yet;
+  // and whether all of those were received.
+  virtual std::vector<local::RingPlace> waiting() { return {}; }
+  virtual bool has_received(std::span<const local::RingPlace>) { return true; }
 
   // Whether a frame for that queue pair goes through memory and certainly finds room there now.
   virtual bool has_memory_room(const wire::Datagram&, wire::Qpn, Time) { return false; }

@@ -57,6 +57,10 @@ class RingLink final : public Link {
   Time next_arrival() const override { return parts_.inner.next_arrival(); }
   Way way_to(const wire::Datagram& path, wire::Qpn qpn, Time now) override;
 
+  std::vector<local::RingPlace> waiting() override { return parts_.rings.waiting(); }
+  bool has_received(std::span<const local::RingPlace> places) override {
+    return parts_.rings.has_received(places);
+  }
   bool has_memory_room(const wire::Datagram& path, wire::Qpn qpn, Time now) override;
   std::size_t room_for(const wire::Datagram& path, wire::Qpn qpn, std::size_t wanted,
                        Time now) override;

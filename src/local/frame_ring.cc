@@ -174,8 +174,14 @@ void RingReader::prefetch() const {
   softhca::prefetch(next + kUnit);
 }
 
-bool RingReader::has_more() const {
-  return !closed_ && word(control_->written).load(std::memory_order_acquire) != at_;
+bool RingReader::has_more() const { return !closed_ && written() != at_; }
+
+std::uint64_t RingReader::written() const {
+  return word(control_->written).load(std::memory_order_acquire);
+}
+
+bool RingReader::is_past(std::uint64_t position) const {
+  return closed_ || static_cast<std::int64_t>(at_ - position) >= 0;
 }
 
 void RingReader::release() {

@@ -84,6 +84,9 @@ class RingReader {
   void prefetch() const;
   // There is more than was read.
   bool has_more() const;
+  // Behind what lies there now; and whether that was read, or never will be.
+  std::uint64_t written() const;
+  bool is_past(std::uint64_t position) const;
   // The writer may use what was read.
   void release();
   bool is_closed() const { return closed_; }

@@ -67,13 +67,33 @@ std::size_t RingTable::receive(std::span<RingFrame> out) {
   return count;
 }
 
+RingReader& RingTable::reader(std::uint32_t number) {
+  std::optional<RingReader>& known = readers_[number];
+  if (!known) known.emplace(head_->controls[number], ring_at(memory_, number));
+  return *known;
+}
+
 std::size_t RingTable::read_ring(std::uint32_t number, std::span<RingFrame> out) {
-  std::optional<RingReader>& reader = readers_[number];
-  if (!reader) reader.emplace(head_->controls[number], ring_at(memory_, number));
-  const std::size_t count = reader->read(out);
+  RingReader& from = reader(number);
+  const std::size_t count = from.read(out);
   read_.push_back(number);
-  if (count == out.size() && reader->has_more()) bits(*head_, number).fetch_or(bit_of(number));
+  if (count == out.size() && from.has_more()) bits(*head_, number).fetch_or(bit_of(number));
   return count;
+}
+
+// Where no bit is set nothing was left, and a writer that says nothing is not waited for.
+std::vector<RingPlace> RingTable::waiting() {
+  std::vector<RingPlace> places;
+  for (std::uint32_t number = 0; number < kRings; ++number)
+    if ((bits(*head_, number).load() & bit_of(number)) != 0)
+      places.push_back({number, reader(number).written()});
+  return places;
+}
+
+bool RingTable::has_received(std::span<const RingPlace> places) const {
+  return std::ranges::all_of(places, [this](const RingPlace& place) {
+    return readers_[place.ring]->is_past(place.position);
+  });
 }
 
 bool RingTable::sleep() {

@@ -39,6 +39,12 @@ struct RingTableHead {
 inline constexpr std::size_t kRingsAt = (sizeof(RingTableHead) + 4095) / 4096 * 4096;
 inline constexpr std::size_t kRingTableBytes = kRingsAt + kRings * kRingBytes;
 
+// A place in one of the rings.
+struct RingPlace {
+  std::uint32_t ring{};
+  std::uint64_t position{};
+};
+
 // The owner's side. OWNS nothing.
 class RingTable {
  public:
@@ -50,12 +56,17 @@ class RingTable {
   std::size_t receive(std::span<RingFrame> out);
   void release();
 
+  // Behind what was shown to the owner and not yet received; and whether all of that was.
+  std::vector<RingPlace> waiting();
+  bool has_received(std::span<const RingPlace> places) const;
+
   // Nobody polls from now on: writers wake the owner. True if something lies there already, and
   // this was not said before.
   bool sleep();
   void wake_up();
 
  private:
+  RingReader& reader(std::uint32_t number);
   std::size_t read_ring(std::uint32_t number, std::span<RingFrame> out);
 
   RingTableHead* head_;

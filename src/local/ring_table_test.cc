@@ -85,6 +85,30 @@ TEST(RingTable, AWriterWhoseRingIsNeverEmptyLeavesRoomForOthers) {
   EXPECT_EQ(of_other, 1u);
 }
 
+// Also while there is always more than there is room for.
+TEST(RingTable, KnowsWhenAllThatLayThereWasReceived) {
+  OwnedTable own;
+  EXPECT_TRUE(own.table.waiting().empty());
+  RingSender busy = own.sender(1);
+  RingSender other = own.sender(3);
+  for (std::uint32_t i = 0; i < 9; ++i) EXPECT_TRUE(other.put({}, frame_of(7)));
+  other.ring();
+  const std::vector<RingPlace> places = own.table.waiting();
+  EXPECT_EQ(places.size(), 1u);
+  std::array<RingFrame, 4> out;
+  std::uint32_t of_other = 0;
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 8; ++i) EXPECT_TRUE(busy.put({}, frame_of(1)));
+    busy.ring();
+    const std::size_t count = own.table.receive(out);
+    EXPECT_EQ(count, out.size()) << "it is always behind";
+    for (std::size_t i = 0; i < count; ++i)
+      of_other += load_le<std::uint32_t>(out[i].bytes) == 7 ? 1 : 0;
+    EXPECT_EQ(own.table.has_received(places), of_other == 9) << "round " << round;
+  }
+  EXPECT_EQ(of_other, 9u);
+}
+
 TEST(RingTable, WakesWhoSleepsOnce) {
   OwnedTable own;
   RingSender sender = own.sender(5);

@@ -96,7 +96,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   keys_.forget_queue_pair(qpn);
   if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
   std::erase(active_, index);
-  std::erase(holding_, index);
+  std::erase_if(held_, [&](const Held& held) { return held.index == index; });
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
   *slot = {};
@@ -119,7 +119,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->established_told = false;
       slot->silence_told = false;
       slot->heard_at = Time::never();
-      if (std::exchange(slot->holding, false)) std::erase(holding_, qpn.value - first_qpn_);
+      std::erase_if(held_, [&](const Held& h) { return h.index == qpn.value - first_qpn_; });
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);
@@ -247,8 +247,13 @@ void Device::after_work(Slot& slot, Time now) {
   timers_at_ = earlier(timers_at_, qp.next_deadline());
   if (!qp.has_nothing_to_send()) activate(slot);
   publish(slot);
-  if (qp.holds_receives() && !std::exchange(slot.holding, true))
-    holding_.push_back(qp.context().qpn.value - first_qpn_);
+  if (qp.holds_receives()) [[unlikely]]
+    hold(qp.context().qpn.value - first_qpn_);
+}
+
+void Device::hold(std::uint32_t index) {
+  if (std::ranges::find(held_, index, &Held::index) == held_.end())
+    held_.push_back({index, link_.waiting()});
 }
 
 void Device::publish(Slot& slot) {
@@ -401,7 +406,7 @@ bool Device::put_off(Time now) {
 }
 
 Time Device::next_deadline() const {
-  if (!holding_.empty()) return Time{0};
+  if (!held_.empty()) return Time{0};
   Time at = earlier(timers_at_, events_at_);
   if (!later_.empty()) at = earlier(at, later_.front().at);
   if (raw_waiting_ != 0)

@@ -171,7 +171,6 @@ class Device {
     bool failure_told{};            // its first cause was reported
     bool end_told{};                // that it takes no more shared receives
     bool silence_told{};            // that a timeout made it send again
-    bool holding{};                 // in holding_
     link::Way way{};                // of its last packet, as published
     Time heard_at = Time::never();  // never(): nothing has come to it
     trace::QpCounters seen{};       // when the device's counters last took them over
@@ -188,6 +187,12 @@ class Device {
     wire::Datagram datagram;
     Time ready_at{};
     bool has_icrc{};
+  };
+  // A queue pair that holds its receives, by its slot, until the device has received what lay there
+  // when its peer was shut out.
+  struct Held {
+    std::uint32_t index{};
+    std::vector<local::RingPlace> until;
   };
   // What becomes visible only later (simulated costs).
   struct Later {
@@ -235,7 +240,8 @@ class Device {
   void note_received(Slot& slot, const Arrived& arrived, Time now);
   void take_notification(const Arrived& arrived, Time now);
   void take_placed(const PlacedNotice& notice, const link::Frame& frame, Time now);
-  void flush_held(std::vector<std::uint32_t> slots, bool all_heard, Time now);
+  void hold(std::uint32_t index);
+  void flush_held(Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
   void deliver_datagram(const Arrived& arrived, Time now);
@@ -282,12 +288,12 @@ class Device {
   std::unordered_map<std::uint32_t, CompletionQueue> cqs_;
   std::vector<Slot> slots_;  // by QPN - first_qpn_
   std::vector<std::uint32_t> used_slots_;
-  std::deque<std::uint32_t> active_;    // slots that may have something to send, in turn
-  std::vector<std::uint32_t> holding_;  // slots whose receives are not flushed yet
-  Time timers_at_ = Time::never();      // no deadline of any queue pair is earlier
-  Time events_at_ = Time::never();   // no event that a completion queue holds back is due earlier
-  Time owed_since_ = Time::never();  // when sending was put off for a caller who comes back
-  std::deque<Later> later_;          // by time
+  std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
+  std::vector<Held> held_;            // whose receives are not flushed yet
+  Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
+  Time events_at_ = Time::never();    // no event that a completion queue holds back is due earlier
+  Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back
+  std::deque<Later> later_;           // by time
   std::deque<Built> outbox_;
   Time refused_at_ = Time::never();  // when the link had no room for what is to leave
   std::vector<std::byte> frames_;    // kFrames of kFrameBytes, and room behind the last one

@@ -27,7 +27,6 @@ constexpr std::uint8_t kMadOpcode = wire::opcode_of(wire::Service::Ud, wire::Ope
 }  // namespace
 
 std::size_t Device::receive(Time now) {
-  std::vector<std::uint32_t> held = std::exchange(holding_, {});
   const std::size_t count = link_.receive(received_, now);
   std::size_t good = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -43,20 +42,21 @@ std::size_t Device::receive(Time now) {
     rest = rest.subspan(run);
   }
   if (count != 0) link_.release();
-  if (!held.empty()) flush_held(std::move(held), count < received_.size(), now);
+  if (!held_.empty()) [[unlikely]]
+    flush_held(now);
   return count;
 }
 
 // Peers of this host were shut out before; what they had said until then lay there.
-void Device::flush_held(std::vector<std::uint32_t> slots, bool all_heard, Time now) {
-  if (!all_heard) {
-    holding_.insert(holding_.end(), slots.begin(), slots.end());
-    return;
-  }
-  for (const std::uint32_t index : slots) {
+void Device::flush_held(Time now) {
+  std::vector<std::uint32_t> heard;
+  std::erase_if(held_, [&](const Held& held) {
+    if (!link_.has_received(held.until)) return false;
+    heard.push_back(held.index);
+    return true;
+  });
+  for (const std::uint32_t index : heard) {
     Slot& slot = slots_[index];
-    slot.holding = false;
-    if (slot.qp == nullptr || !slot.qp->holds_receives()) continue;
     slot.qp->flush_held(now);
     after_work(slot, now);
   }

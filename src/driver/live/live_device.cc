@@ -132,7 +132,8 @@ ServiceThread::Driven LiveDevice::Inside::serve(std::span<const int> readable) {
   machine->tracer().count(Counter::Wakeups);
   machine->expect(readable);
   const auto arrived = [&] {
-    return count(Counter::PacketsReceived) + count(Counter::RawFramesIn);
+    return count(Counter::PacketsReceived) + count(Counter::RawFramesIn) +
+           count(Counter::MessagesPlaced);
   };
   const std::uint64_t before = arrived();
   if (machine->has_port_news(readable)) set_port(describe_interface(description));
