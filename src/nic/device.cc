@@ -248,12 +248,14 @@ void Device::after_work(Slot& slot, Time now) {
   if (!qp.has_nothing_to_send()) activate(slot);
   publish(slot);
   if (qp.holds_receives()) [[unlikely]]
-    hold(qp.context().qpn.value - first_qpn_);
+    hold(qp.context().qpn.value - first_qpn_, now);
 }
 
-void Device::hold(std::uint32_t index) {
-  if (std::ranges::find(held_, index, &Held::index) == held_.end())
-    held_.push_back({index, link_.waiting()});
+// Mostly nothing lies there.
+void Device::hold(std::uint32_t index, Time now) {
+  if (std::ranges::find(held_, index, &Held::index) != held_.end()) return;
+  held_.push_back({index, link_.waiting()});
+  if (!is_receiving_) flush_held(now);
 }
 
 void Device::publish(Slot& slot) {

@@ -240,7 +240,7 @@ class Device {
   void note_received(Slot& slot, const Arrived& arrived, Time now);
   void take_notification(const Arrived& arrived, Time now);
   void take_placed(const PlacedNotice& notice, const link::Frame& frame, Time now);
-  void hold(std::uint32_t index);
+  void hold(std::uint32_t index, Time now);
   void flush_held(Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);
@@ -290,6 +290,7 @@ class Device {
   std::vector<std::uint32_t> used_slots_;
   std::deque<std::uint32_t> active_;  // slots that may have something to send, in turn
   std::vector<Held> held_;            // whose receives are not flushed yet
+  bool is_receiving_ = false;         // what is received is being worked on
   Time timers_at_ = Time::never();    // no deadline of any queue pair is earlier
   Time events_at_ = Time::never();    // no event that a completion queue holds back is due earlier
   Time owed_since_ = Time::never();   // when sending was put off for a caller who comes back

@@ -24,9 +24,19 @@ std::uint64_t ip_bytes(const wire::Datagram& datagram, std::size_t bytes) {
 // Of every management datagram.
 constexpr std::uint8_t kMadOpcode = wire::opcode_of(wire::Service::Ud, wire::Operation::SendOnly);
 
+// That it does, as long as it lives.
+struct Working {
+  bool& flag;
+  explicit Working(bool& f) : flag(f) { flag = true; }
+  ~Working() { flag = false; }
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+};
+
 }  // namespace
 
 std::size_t Device::receive(Time now) {
+  const Working working(is_receiving_);
   const std::size_t count = link_.receive(received_, now);
   std::size_t good = 0;
   for (std::size_t i = 0; i < count; ++i) {

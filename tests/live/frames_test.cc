@@ -71,6 +71,34 @@ TEST(Frames, RequestsToAStoppedTargetNeedNoCopyByTheKernel) {
   run_while_stopped(target, talk, initiator, connected, stopped);
 }
 
+// Both ends are of one process, and its device is looked for in it as in others: what it has mapped
+// for that is not taken for memory of the program, of which a part may have been unmapped.
+TEST(Frames, OfAProcessThatReachesItselfAreReachedAfterOthersAreGone) {
+  setenv("SOFTHCA_MEMORY", "frames", 1);
+  ForkedChild both([] {
+    Pair pair;
+    HOLDS(pair.is_connected());
+    for (unsigned char round = 1; round <= 3; ++round) {
+      void* const pages =
+          mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      HOLDS(pages != MAP_FAILED);
+      ibv_mr* const region = ibv_reg_mr(pair.b.pd, pages, kBytes, kAllAccess);
+      HOLDS(region != nullptr);
+      const auto start = reinterpret_cast<std::uintptr_t>(pages);
+      pair.a.buffer[0] = round;
+      HOLDS(post_request(pair.a, IBV_WR_RDMA_WRITE, pair.a.sge(0, 1), start, region->rkey));
+      const auto done = pair.a.wait();
+      HOLDS(done && done->status == IBV_WC_SUCCESS);
+      HOLDS(*static_cast<volatile unsigned char*>(pages) == round);
+      HOLDS(munmap(static_cast<char*>(pages) + kBytes / 2, kBytes / 2) == 0);
+      HOLDS(ibv_dereg_mr(region) == 0);
+      HOLDS(munmap(pages, kBytes / 2) == 0);
+    }
+    return 0;
+  });
+  both.expect_exit(0);
+}
+
 // Adds of peers and of the program's own processor meet in one word.
 TEST(Frames, AtomicsOfPeersAreAtomicForTheProgramToo) {
   constexpr std::uint64_t kAdds = 5000;

@@ -58,9 +58,15 @@ bool FramePieces::append(std::byte* start, std::uint64_t bytes) {
 
 std::optional<FramesOfPeer> FramesOfPeer::open(std::uint32_t pid, const TableHeader& header) {
   if (header.frames_file == 0) return std::nullopt;
+  if (pid == os::own_pid()) return FramesOfPeer(std::nullopt, header.frames_at);
   auto memory = os::PeerFrames::open(pid, header.frames_file - 1);
   if (!memory) return std::nullopt;
   return FramesOfPeer(std::move(*memory), header.frames_at);
+}
+
+std::byte* FramesOfPeer::slot(std::uint32_t number) {
+  if (memory_) return memory_->slot(number);
+  return reinterpret_cast<std::byte*>(range_.start.value) + number * os::kSlotBytes;
 }
 
 bool FramesOfPeer::find(std::span<const pcie::Span> remote, FramePieces& into) {
@@ -71,8 +77,8 @@ bool FramesOfPeer::find(std::span<const pcie::Span> remote, FramePieces& into) {
       const std::uint64_t at = offset + done;
       const std::uint64_t in_slot = at % os::kSlotBytes;
       const std::uint64_t bytes = std::min(span.bytes - done, os::kSlotBytes - in_slot);
-      std::byte* const slot = memory_.slot(static_cast<std::uint32_t>(at / os::kSlotBytes));
-      if (slot == nullptr || !into.append(slot + in_slot, bytes)) return false;
+      std::byte* const start = slot(static_cast<std::uint32_t>(at / os::kSlotBytes));
+      if (start == nullptr || !into.append(start + in_slot, bytes)) return false;
       done += bytes;
     }
   }

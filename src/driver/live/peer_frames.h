@@ -45,12 +45,17 @@ class FramesOfPeer {
 
   // False if not all of it lies there.
   bool find(std::span<const pcie::Span> remote, FramePieces& into);
-  void abandon() { memory_.abandon(); }
+  void abandon() {
+    if (memory_) memory_->abandon();
+  }
 
  private:
-  FramesOfPeer(os::PeerFrames memory, std::uint64_t start)
+  FramesOfPeer(std::optional<os::PeerFrames> memory, std::uint64_t start)
       : memory_(std::move(memory)), range_{{start}, os::kFrameSlots * os::kSlotBytes} {}
-  os::PeerFrames memory_;
+  std::byte* slot(std::uint32_t number);
+  // Nothing: they are this process's, which has them mapped already. A second mapping would look
+  // like one of the program's.
+  std::optional<os::PeerFrames> memory_;
   Range<PhysSpace> range_;  // in the peer's process
 };
 
