@@ -165,7 +165,7 @@ bool QueuePair::execute_direct(const SendWork& work, Time now) {
 
 bool QueuePair::may_place(Time now) const {
   return link_ != nullptr && faults_ == nullptr && !direct_.never_sends &&
-         link_->has_memory_room(path_, peer_, now);
+         link_->way_to(path_, peer_, now).is_memory;
 }
 
 // Whether the peer has heard of all messages that were placed: what comes behind them must not be
@@ -178,6 +178,7 @@ bool QueuePair::has_heard() {
 }
 
 bool QueuePair::place_message(const SendWork& work, Time now) {
+  if (!link_->has_memory_room(path_, peer_, now)) return false;
   switch (deliver_message(work, now)) {
     case Delivered::Yes:
       return true;

@@ -105,6 +105,9 @@ class Notices final : public link::Link {
     return all_came;
   }
   Time next_arrival() const override { return Time::never(); }
+  link::Way way_to(const wire::Datagram&, wire::Qpn, Time) override {
+    return {.is_memory = true, .why_not = {}};
+  }
   bool has_memory_room(const wire::Datagram&, wire::Qpn, Time) override { return has_room; }
   bool has_room = true;
   bool all_came = true;  // what lay there when it was asked
@@ -464,8 +467,14 @@ TEST(PlacedMessages, ArePacketsWhereThePeerCannotBeTold) {
   end.around.receive_posted = 9;
   end.notices.has_room = false;
   end.post(WorkOpcode::Send, 8);
-  EXPECT_EQ(end.packets(), 1u);
+  end.post(WorkOpcode::Send, 8);
+  EXPECT_EQ(end.packets(), 1u) << "the second one waits";
   EXPECT_TRUE(end.around.placed_parts.empty());
+  end.notices.has_room = true;
+  end.around.receive_done = 1;
+  end.acknowledge();
+  EXPECT_EQ(end.notices.sent.size(), 1u);
+  EXPECT_EQ(end.completions(), (Cookies{0, 1}));
 }
 
 TEST(PlacedMessages, AreNotTriedAgainWhereThePeerSharesItsReceives) {
