@@ -202,6 +202,8 @@ void Device::mmio_write(std::uint64_t offset, std::uint64_t value, Time now) {
     slot->qp->on_receive_doorbell(static_cast<std::uint32_t>(value), now);
   after_work(*slot, now);
   if (doorbell == Doorbell::Send) transmit(now, Turn::Requests);
+  // Within a device an end that has sent a message finds it received at the other one.
+  if (slot->qp->take_told_itself()) receive(now);
 }
 
 // Whatever a queue pair came to: completions, failures, timers, its turn to send.

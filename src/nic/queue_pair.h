@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/assert.h"
@@ -115,6 +116,8 @@ class QueuePair final : public transport::MemoryPort {
   void end_run() { placed_ahead_ = 0; }
   // Of a WRITE that goes on, nothing but its bytes is to be noticed yet.
   bool has_no_news() const { return responder_ && !responder_->has_news(); }
+  // Once after each message that it placed in a receive of its own device.
+  bool take_told_itself() { return std::exchange(told_itself_, false); }
   // The peer's device has filled a receive. False if it is not the next one.
   bool on_placed(const PlacedNotice& notice, Time now);
   // Why an unreliable connection dropped the packet just given to it, if it did.
@@ -344,6 +347,7 @@ class QueuePair final : public transport::MemoryPort {
   transport::QpState state_ = transport::QpState::Reset;
   bool notify_drained_ = false;
   bool holds_receives_ = false;
+  bool told_itself_ = false;
   wire::Datagram path_;
   std::size_t turn_packets_ = kTurnBytes / wire::kMaxMtu;
   wire::Qpn peer_;

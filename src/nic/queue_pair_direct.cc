@@ -86,10 +86,10 @@ QueuePair::Way QueuePair::way_of(const SendWork& work, Time now) {
     return Way::Packets;
   }
   if (requester_->is_idle()) return Way::Direct;
-  // Small ones do not wait behind SENDs, which keep their pace as packets; behind others that only
-  // happened to go as packets they do, or a stream would never get back.
-  const bool behind_sends = static_cast<std::int32_t>(direct_.behind_packets - send_done_) > 0;
-  return behind_sends && work.bytes < kWorthWaiting ? Way::Packets : Way::Later;
+  // Small ones do not wait behind what is always packets, but keep its pace; behind others that
+  // only happened to go as packets they do, or a stream would never get back.
+  const bool keeps_pace = static_cast<std::int32_t>(direct_.behind_packets - send_done_) > 0;
+  return keeps_pace && work.bytes < kWorthWaiting ? Way::Packets : Way::Later;
 }
 
 // Begins a request, or holds it. What was collected before it goes first.
@@ -201,6 +201,7 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
   if (!direct_.receive) direct_.receive = neighbour.next_receive(connection(), next);
   if (!direct_.receive) return Delivered::No;
   const Fetched& request = fetched(work.work);
+  const auto tell_of_it = [&] { return tell(work, now); };
   std::uint64_t done = 0;
   Delivered delivered = Delivered::No;
   do {
@@ -216,14 +217,15 @@ Delivered QueuePair::deliver_message(const SendWork& work, Time now) {
                         .rkey = work.rkey,
                         .address = work.remote_address};
     done += bytes;
-    std::function<bool()> told;
-    if (done == work.bytes) told = [this, &work, now] { return tell(work, now); };
+    std::function<bool()> behind_it;  // of a reference, which takes no memory
+    if (done == work.bytes) behind_it = std::ref(tell_of_it);
     delivered =
-        neighbour.deliver(connection(), next, part, local.all(), direct_.receives, told, now);
+        neighbour.deliver(connection(), next, part, local.all(), direct_.receives, behind_it, now);
   } while (delivered == Delivered::Yes && done < work.bytes);
   if (delivered != Delivered::Yes) return delivered;
   ++direct_.receive->number;
   direct_.is_told = true;
+  told_itself_ |= neighbour.is_self();
   return Delivered::Yes;
 }
 

@@ -117,6 +117,9 @@ class Neighbour {
                               transport::WorkOpcode kind, std::span<const DirectRequest> requests,
                               std::span<const pcie::Span> local, Time now) = 0;
 
+  // It is this process, and the peer is one of our own queue pairs.
+  virtual bool is_self() const { return false; }
+
   // Something for that queue pair of the peer is about to come: asks for what will be read of it.
   virtual void prefetch(wire::Qpn) const {}
 

@@ -99,6 +99,7 @@ class Neighbours::Process final : public nic::Neighbour {
                       std::span<const nic::DirectRequest> requests,
                       std::span<const pcie::Span> local, Time now) override;
 
+  bool is_self() const override { return pid_ == os::own_pid(); }
   void prefetch(wire::Qpn peer) const override { mapped_.tables.prefetch(peer); }
   std::optional<nic::NextReceive> next_receive(const nic::Connection& connection,
                                                wire::Psn next) override;
