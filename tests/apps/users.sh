@@ -108,10 +108,11 @@ fi
 # The user who has the port is killed in the middle of traffic; the others go on, and one of them
 # has the port then.
 endless=1000000000
-is_moving() { [ "$(packets_of "$1")" -gt 100 ] || is_over "$1"; }
-packets_of() {
+is_moving() { [ "$(counter_of "$1" packets_received)" -gt 100 ] ||
+  [ "$(counter_of "$1" messages_placed)" -gt 100 ] || is_over "$1"; }
+counter_of() {
   "$product/softhca" stat --json "${pid_of[$1]}" 2>/dev/null |
-    sed -n 's/.*"packets_received": *\([0-9]*\).*/\1/p' | head -n 1 | grep . || echo 0
+    sed -n "s/.*\"$2\": *\([0-9]*\).*/\1/p" | head -n 1 | grep . || echo 0
 }
 port_has_passed() { ! port_is_of "$first" && [ -n "$(who_has)" ]; }
 
