@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 
+#include "base/uncleared.h"
 #include "driver/attributes.h"
 
 namespace softhca::abi {
@@ -17,17 +18,16 @@ namespace softhca::abi {
 class SgeCopy {
  public:
   std::span<const driver::Sge> of(const ibv_sge* list, int count) {
-    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), kRoom);
-    auto* const copies = reinterpret_cast<driver::Sge*>(room_);
+    const auto used = std::min(static_cast<std::size_t>(std::max(count, 0)), copies_.size());
     for (std::size_t i = 0; i < used; ++i)
-      std::construct_at(copies + i, driver::Sge{list[i].addr, list[i].length, list[i].lkey});
-    return {copies, used};
+      std::construct_at(copies_.data() + i,
+                        driver::Sge{list[i].addr, list[i].length, list[i].lkey});
+    return {copies_.data(), used};
   }
 
  private:
-  static constexpr std::size_t kRoom = nic::kMaxSges + 1;
-  // Not cleared: most requests have one entry, and each call has a copy.
-  alignas(driver::Sge) std::byte room_[kRoom * sizeof(driver::Sge)];
+  // Most requests have one entry, and each call has a copy.
+  Uncleared<driver::Sge, nic::kMaxSges + 1> copies_;
 };
 
 }  // namespace softhca::abi

@@ -20,6 +20,7 @@
 #include "base/address.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/uncleared.h"
 #include "trace/reason.h"
 
 namespace softhca::pcie {
@@ -82,11 +83,10 @@ class SpanList {
   }
 
  private:
-  Span& at(std::size_t i) { return reinterpret_cast<Span*>(room_)[i]; }
-  const Span& at(std::size_t i) const { return reinterpret_cast<const Span*>(room_)[i]; }
+  Span& at(std::size_t i) { return room_.data()[i]; }
+  const Span& at(std::size_t i) const { return room_.data()[i]; }
 
-  // Not cleared: most lists have one span, and each access has a list.
-  alignas(Span) std::byte room_[kCapacity * sizeof(Span)];
+  Uncleared<Span, kCapacity> room_;  // most lists have one span, and each access has a list
   std::size_t count_ = 0;
 };
 

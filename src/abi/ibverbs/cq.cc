@@ -5,6 +5,7 @@
 
 #include "abi/entry.h"
 #include "base/bytes.h"
+#include "base/uncleared.h"
 #include "os/clock.h"
 
 namespace softhca::abi {
@@ -150,13 +151,12 @@ int poll_cq(ibv_cq* verbs, int num_entries, ibv_wc* wc) noexcept {
     const auto any = cq.has_any();
     if (!any) return any.error();
     if (!*any) return 0;
-    alignas(driver::Completion) std::byte room_of_batch[kBatch * sizeof(driver::Completion)];
-    auto* const batch = reinterpret_cast<driver::Completion*>(room_of_batch);  // not cleared
+    Uncleared<driver::Completion, kBatch> batch;
     int filled = 0;
     while (filled < num_entries) {
       const auto room = std::min(static_cast<std::size_t>(num_entries - filled), kBatch);
-      const std::size_t found = cq.queue()->poll({batch, room});
-      for (std::size_t i = 0; i < found; ++i) write(batch[i], wc[filled++]);
+      const std::size_t found = cq.queue()->poll({batch.data(), room});
+      for (std::size_t i = 0; i < found; ++i) write(batch.data()[i], wc[filled++]);
       if (found < room) break;
     }
     return filled;
