@@ -7,10 +7,7 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "host/iommu.h"
-#include "host/table_frames.h"
-#include "os/shared_memory.h"
-#include "trace/journal.h"
+#include "driver/test_tables.h"
 
 namespace softhca::driver {
 namespace {
@@ -26,7 +23,7 @@ constexpr std::uint64_t kBytes = 0x8000;
 constexpr std::uint64_t kBus = 0x8000'0000'0000;
 
 // The tables of a peer with one connected queue pair and one region.
-struct Peer {
+struct Peer : FilledTables {
   Peer() {
     TableHeader& h = owner.header();
     h.first_qpn = kFirstQpn;
@@ -42,7 +39,7 @@ struct Peer {
                 .dest_qpn = 0x77,
                 .expects = nic::Expected{500, 4, true}.word()};
     std::memcpy(record().destination, connection.own_address.bytes.data(), 16);
-    seen.emplace(*PeerTables::over(memory.read_only_bytes()));
+    seen.emplace(as_peer());
   }
   wire::Key insert(std::uint32_t access, std::vector<std::uint64_t> pages = {}) {
     return *keys.insert({.pd = 2,
@@ -65,14 +62,6 @@ struct Peer {
     return {spans.all().begin(), spans.all().end()};
   }
 
-  os::SharedMemory memory =
-      std::move(*os::SharedMemory::create("softhca-test", TableMemory::bytes_needed()));
-  TableMemory owner{memory.bytes()};
-  std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
-  trace::Tracer tracer{trace::Counters(cells), nullptr};
-  host::TableFrames frames{owner.iommu()};
-  host::Iommu iommu{frames, {}, tracer};
-  nic::KeyTable keys{owner.tables()};
   nic::Connection connection{
       .own = {0x77},
       .peer = {kFirstQpn + 3},

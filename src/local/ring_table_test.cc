@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -67,21 +68,27 @@ TEST(RingTable, WhatFindsNoRoomComesWithTheNextCalls) {
   EXPECT_EQ(all, 20u);
 }
 
+// Receives four frames of more that lie there, since the busy one sends faster than that. Gives how
+// many of them are of `value`.
+std::ptrdiff_t receive_beside(OwnedTable& own, RingSender& busy, std::uint32_t value) {
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(busy.put({}, frame_of(1)));
+  busy.ring();
+  std::array<RingFrame, 4> out;
+  const std::size_t count = own.table.receive(out);
+  EXPECT_EQ(count, out.size()) << "it is always behind";
+  return std::ranges::count_if(std::span(out).first(count), [=](const RingFrame& frame) {
+    return load_le<std::uint32_t>(frame.bytes) == value;
+  });
+}
+
 TEST(RingTable, AWriterWhoseRingIsNeverEmptyLeavesRoomForOthers) {
   OwnedTable own;
   RingSender busy = own.sender(1);
   RingSender other = own.sender(3);
   EXPECT_TRUE(other.put({}, frame_of(7)));
   other.ring();
-  std::array<RingFrame, 4> out;
-  std::uint32_t of_other = 0;
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 8; ++i) EXPECT_TRUE(busy.put({}, frame_of(1)));
-    busy.ring();
-    const std::size_t count = own.table.receive(out);
-    for (std::size_t i = 0; i < count; ++i)
-      of_other += load_le<std::uint32_t>(out[i].bytes) == 7 ? 1 : 0;
-  }
+  std::ptrdiff_t of_other = 0;
+  for (int round = 0; round < 10; ++round) of_other += receive_beside(own, busy, 7);
   EXPECT_EQ(of_other, 1u);
 }
 
@@ -95,15 +102,9 @@ TEST(RingTable, KnowsWhenAllThatLayThereWasReceived) {
   other.ring();
   const std::vector<RingPlace> places = own.table.waiting();
   EXPECT_EQ(places.size(), 1u);
-  std::array<RingFrame, 4> out;
-  std::uint32_t of_other = 0;
+  std::ptrdiff_t of_other = 0;
   for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < 8; ++i) EXPECT_TRUE(busy.put({}, frame_of(1)));
-    busy.ring();
-    const std::size_t count = own.table.receive(out);
-    EXPECT_EQ(count, out.size()) << "it is always behind";
-    for (std::size_t i = 0; i < count; ++i)
-      of_other += load_le<std::uint32_t>(out[i].bytes) == 7 ? 1 : 0;
+    of_other += receive_beside(own, busy, 7);
     EXPECT_EQ(own.table.has_received(places), of_other == 9) << "round " << round;
   }
   EXPECT_EQ(of_other, 9u);

@@ -7,11 +7,8 @@
 #include <vector>
 
 #include "base/prng.h"
-#include "host/iommu.h"
-#include "host/table_frames.h"
+#include "driver/test_tables.h"
 #include "nic/ring_format.h"
-#include "os/shared_memory.h"
-#include "trace/journal.h"
 
 namespace softhca::driver {
 namespace {
@@ -26,7 +23,7 @@ constexpr std::uint32_t kReceiveSlots = 8, kReceiveStride = 64;
 constexpr std::uint32_t kLife = 1;  // of its queue pair
 
 // A peer whose ring of receives lies in this process, so that it can be read.
-struct Receiver {
+struct Receiver : FilledTables {
   Receiver() {
     owner.header().iommu_root = iommu.root();
     const auto both = host::BusRights(host::BusRight::Read) | host::BusRight::Write;
@@ -39,7 +36,7 @@ struct Receiver {
                         .bytes = kReceiveBytes,
                         .bus = {kReceiveBus},
                         .pages = {}});
-    seen.emplace(*PeerTables::over(memory.read_only_bytes()));
+    seen.emplace(as_peer());
   }
   // A page of its own.
   Bytes ring() {
@@ -67,14 +64,6 @@ struct Receiver {
   }
 
   std::vector<std::byte> room = std::vector<std::byte>(2 * kPage4K);
-  os::SharedMemory memory =
-      std::move(*os::SharedMemory::create("softhca-test", TableMemory::bytes_needed()));
-  TableMemory owner{memory.bytes()};
-  std::vector<std::uint64_t> cells = std::vector<std::uint64_t>(trace::kCounterCount);
-  trace::Tracer tracer{trace::Counters(cells), nullptr};
-  host::TableFrames frames{owner.iommu()};
-  host::Iommu iommu{frames, {}, tracer};
-  nic::KeyTable keys{owner.tables()};
   wire::Key key;
   std::optional<PeerTables> seen;
   PeerTables::Receives receives{.pd = 2,
