@@ -96,7 +96,7 @@ void Device::destroy_qp(wire::Qpn qpn, Time now) {
   keys_.forget_queue_pair(qpn);
   if (faults_ != nullptr) faults_->forget_queue_pair(qpn);
   std::erase(active_, index);
-  std::erase_if(held_, [&](const Held& held) { return held.index == index; });
+  forget_held(index);
   std::erase(used_slots_, index);
   std::erase_if(later_, [&](const Later& l) { return l.cqe.cqe.qpn == qpn.value; });
   *slot = {};
@@ -119,7 +119,7 @@ void Device::modify_qp(wire::Qpn qpn, const transport::QpAttributes& attributes,
       slot->established_told = false;
       slot->silence_told = false;
       slot->heard_at = Time::never();
-      std::erase_if(held_, [&](const Held& h) { return h.index == qpn.value - first_qpn_; });
+      forget_held(qpn.value - first_qpn_);
       break;
     case QpState::Rtr:
       qp.to_rtr(attributes, path);
@@ -258,6 +258,10 @@ void Device::hold(std::uint32_t index, Time now) {
   if (std::ranges::find(held_, index, &Held::index) != held_.end()) return;
   held_.push_back({index, link_.waiting()});
   if (!is_receiving_) flush_held(now);
+}
+
+void Device::forget_held(std::uint32_t index) {
+  std::erase_if(held_, [=](const Held& held) { return held.index == index; });
 }
 
 void Device::publish(Slot& slot) {

@@ -206,6 +206,8 @@ class Device {
 
   // device.cc
   void after_work(Slot& slot, Time now);
+  void hold(std::uint32_t index, Time now);
+  void forget_held(std::uint32_t index);
   void publish(Slot& slot);
   void set_published_state(wire::Qpn qpn, std::uint32_t state);
   void enter_error(Slot& slot, const trace::Reason& reason, Time now);
@@ -240,7 +242,6 @@ class Device {
   void note_received(Slot& slot, const Arrived& arrived, Time now);
   void take_notification(const Arrived& arrived, Time now);
   void take_placed(const PlacedNotice& notice, const link::Frame& frame, Time now);
-  void hold(std::uint32_t index, Time now);
   void flush_held(Time now);
   static std::size_t run_at(std::span<const Arrived> packets);
   void deliver(std::span<const Arrived> run, Time now);

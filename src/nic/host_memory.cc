@@ -75,9 +75,9 @@ Outcome HostMemory::move(std::span<const pcie::Span> spans, Buffer buffer, Time 
     return port_.write(spans, buffer, now);
 }
 
-// What one span list surely holds, of a key that was checked.
+// What one span list surely holds, of a key that was checked and is on the bus.
 template <class Buffer>
-Outcome HostMemory::move_short(const KeyAccess& access, Buffer buffer, Time now) {
+Outcome HostMemory::move_at_once(const KeyAccess& access, Buffer buffer, Time now) {
   pcie::SpanList spans;
   Outcome outcome = resolve(access, kDirection<Buffer>, spans, now);
   if (!outcome) return outcome;
@@ -94,7 +94,7 @@ Outcome HostMemory::move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer b
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
   if (total && is_off_bus(access)) [[unlikely]]
     return move_off_bus(access, buffer, now);
-  if (total && access.bytes <= kPage4K) return move_short(access, buffer, now);
+  if (total && access.bytes <= kPage4K) return move_at_once(access, buffer, now);
   KeyAccess rest = access;
   while (total && rest.bytes != 0) {
     pcie::SpanList spans;
@@ -129,8 +129,8 @@ Outcome HostMemory::move_parts(const KeyAccess& access, wire::Qpn qpn, std::span
   ASSERT(access.bytes <= kMostInParts);
   Outcome total{.reason = check(access, qpn, now), .ready_at = now};
   if (!total) return total;
-  KeyAccess rest = access;
   if (is_off_bus(access)) [[unlikely]] {
+    KeyAccess rest = access;
     for (const Part part : parts) {
       rest.bytes = part.size();
       total.done_bytes += move_off_bus(rest, part, now).done_bytes;
@@ -138,14 +138,7 @@ Outcome HostMemory::move_parts(const KeyAccess& access, wire::Qpn qpn, std::span
     }
     return total;
   }
-  pcie::SpanList spans;
-  total = resolve_some(rest, kDirection<Part>, spans, now);
-  if (!total) return total;
-  const Outcome moved = move(spans.all(), parts, now);
-  total.reason = moved.reason;
-  total.done_bytes = moved.done_bytes;
-  total.ready_at = later(total.ready_at, moved.ready_at);
-  return total;
+  return move_at_once(access, parts, now);
 }
 
 Outcome HostMemory::move_on_device(const KeyAccess& access, Bytes to, Time now) {

@@ -87,7 +87,7 @@ class HostMemory {
   template <class Buffer>
   pcie::Outcome move(std::span<const pcie::Span> spans, Buffer buffer, Time now);
   template <class Buffer>
-  pcie::Outcome move_short(const KeyAccess& access, Buffer buffer, Time now);
+  pcie::Outcome move_at_once(const KeyAccess& access, Buffer buffer, Time now);
   template <class Buffer>
   pcie::Outcome move_by_key(const KeyAccess& access, wire::Qpn qpn, Buffer buffer, Time now);
   template <class Part>
