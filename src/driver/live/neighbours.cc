@@ -117,10 +117,11 @@ class Neighbours::Process final : public nic::Neighbour {
   std::size_t execute_inside(const nic::Connection& connection, wire::Psn next, WorkOpcode kind,
                              std::span<const nic::DirectRequest> requests,
                              std::span<const pcie::Span> local);
-  bool place(std::span<const pcie::Span> local, bool is_inline, std::span<const pcie::Span> remote);
+  bool place(std::span<const pcie::Span> local, bool is_inline, std::span<const pcie::Span> remote,
+             std::size_t requests = 1);
   bool change(const nic::DirectRequest& request, bool is_swap, const os::MemoryPiece& word,
               std::span<const os::MemoryPiece> local);
-  bool execute_in_frames(WorkOpcode kind, std::span<const nic::DirectRequest> requests,
+  bool execute_in_frames(WorkOpcode kind, const nic::DirectRequest& request,
                          const FramePieces& remote, std::span<const pcie::Span> local);
   bool has_owner() const;
 
@@ -210,12 +211,14 @@ nic::Delivered Neighbours::Process::deliver(const nic::Connection& connection, w
   return result;
 }
 
+// Bytes of WRITEs or of a message. Of several there may be more in `local` than have a place.
 bool Neighbours::Process::place(std::span<const pcie::Span> local, bool is_inline,
-                                std::span<const pcie::Span> remote) {
+                                std::span<const pcie::Span> remote, std::size_t requests) {
   FramePieces frames;
   if (frames_ && frames_->find(remote, frames)) {
-    own_.tracer->count(trace::Counter::DirectInFrames);
-    return write_frames(local, is_inline || own_.is_plain(local), frames);
+    if (!write_frames(local, is_inline || own_.is_plain(local), frames)) return false;
+    own_.tracer->count(trace::Counter::DirectInFrames, requests);
+    return true;
   }
   Pieces here;
   Pieces there;
@@ -240,25 +243,28 @@ std::size_t Neighbours::Process::execute_inside(const nic::Connection& connectio
     ++count;
   }
   if (count == 0) return 0;
+  if (kind == WorkOpcode::Write) {
+    const bool are_inline =
+        std::ranges::all_of(requests.first(count), &nic::DirectRequest::is_inline);
+    return place(local, are_inline, remote.all(), count) ? count : 0;
+  }
   FramePieces frames;
   if (frames_ && frames_->find(remote.all(), frames)) {
-    const bool done = execute_in_frames(kind, requests.first(count), frames, local);
-    if (done) own_.tracer->count(trace::Counter::DirectInFrames, count);
-    return done ? count : 0;
+    const bool done = execute_in_frames(kind, requests.front(), frames, local);
+    if (done) own_.tracer->count(trace::Counter::DirectInFrames);
+    return done ? 1 : 0;
   }
   Pieces here_room;
   Pieces there_room;
   const auto here = pieces_of(local, here_room);
   const auto there = pieces_of(remote.all(), there_room);
   bool moved = false;
-  if (kind == WorkOpcode::Write)
-    moved = static_cast<bool>(os::write_to(pid_, here, there));
-  else if (kind == WorkOpcode::Read)
+  if (kind == WorkOpcode::Read)
     moved = static_cast<bool>(os::read_from(pid_, there, here));
   else
     moved = there.size() == 1 && requests.front().address % transport::kAtomicBytes == 0 &&
             change(requests.front(), kind == WorkOpcode::CompareSwap, there.front(), here);
-  return moved ? count : 0;
+  return moved ? 1 : 0;
 }
 
 // Reads the word twice at once, for us and for where the program wants it.
@@ -281,22 +287,18 @@ bool Neighbours::Process::change(const nic::DirectRequest& request, bool is_swap
   return done;
 }
 
-// Of several WRITEs there may be fewer than `local` has bytes for.
-bool Neighbours::Process::execute_in_frames(WorkOpcode kind,
-                                            std::span<const nic::DirectRequest> requests,
+// A READ or an atomic.
+bool Neighbours::Process::execute_in_frames(WorkOpcode kind, const nic::DirectRequest& request,
                                             const FramePieces& remote,
                                             std::span<const pcie::Span> local) {
-  const bool is_plain =
-      std::ranges::all_of(requests, &nic::DirectRequest::is_inline) || own_.is_plain(local);
-  if (kind == WorkOpcode::Write) return write_frames(local, is_plain, remote);
+  const bool is_plain = own_.is_plain(local);
   if (kind == WorkOpcode::Read) return read_frames(local, is_plain, remote);
   const auto words = remote.all();
   const auto place = reinterpret_cast<std::uintptr_t>(words.front().data());
-  if (words.size() != 1 || (place | requests.front().address) % transport::kAtomicBytes != 0)
-    return false;
+  if (words.size() != 1 || (place | request.address) % transport::kAtomicBytes != 0) return false;
   if (!accessor_.lock([this] { return has_owner(); })) return false;
-  const bool done = change_frame(requests.front(), kind == WorkOpcode::CompareSwap,
-                                 words.front().data(), local, is_plain);
+  const bool done =
+      change_frame(request, kind == WorkOpcode::CompareSwap, words.front().data(), local, is_plain);
   accessor_.unlock();
   return done;
 }

@@ -15,8 +15,8 @@ namespace softhca::driver {
 // does not take the message plainly: what is wrong it says itself.
 // REQUIRES: `receives` are those of the peer's queue pair `qpn`, in process `pid`.
 nic::Delivered locate_message(const PeerTables& tables, std::uint32_t pid,
-                                 const PeerTables::Receives& receives, wire::Qpn qpn,
-                                 const nic::Delivery& part, std::uint64_t bytes,
-                                 nic::PostedReceives& known, pcie::SpanList& into);
+                              const PeerTables::Receives& receives, wire::Qpn qpn,
+                              const nic::Delivery& part, std::uint64_t bytes,
+                              nic::PostedReceives& known, pcie::SpanList& into);
 
 }  // namespace softhca::driver
